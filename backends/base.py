@@ -1,0 +1,95 @@
+"""The interface of a backend: what the engine asks of XLA, NumPy, or one still to come.
+
+A backend is chosen by name in ``registry``; it is abstract here and final where it is
+implemented. Arrays are the backend's own objects; the engine only passes them on.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fuse.trace.node import Leaf, Node
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """The nodes that become one executable.
+
+    Attributes:
+        nodes: in execution order; every value they read is an input or made before.
+        inputs: arrays the executable takes, in order.
+        outputs: value numbers of the arrays it returns, in order.
+        donated: positions in ``inputs`` whose memory the executable may reuse.
+        scalars: 64-bit words of the packed array of varying numbers.
+    """
+
+    nodes: tuple[Node, ...]
+    inputs: tuple[Leaf, ...]
+    outputs: tuple[int, ...]
+    donated: tuple[int, ...]
+    scalars: int
+
+    def __str__(self) -> str:
+        head = (
+            f"chunk({', '.join(map(str, self.inputs))}; scalars={self.scalars}; "
+            f"donated={list(self.donated)}) -> {', '.join(f'%{v}' for v in self.outputs)}"
+        )
+        return "\n".join([head, *(f"  {node}" for node in self.nodes)])
+
+
+class Backend(ABC):
+    """Compiles and runs chunks, and moves arrays."""
+
+    name: str
+
+    @abstractmethod
+    def fingerprint(self) -> dict[str, str]:
+        """Labelled fields that a compiled chunk depends on beside the program itself."""
+
+    @abstractmethod
+    def device_count(self) -> int:
+        """How many devices PyTorch sees."""
+
+    @abstractmethod
+    def has_rule(self, overload: str) -> bool:
+        """Whether a rule computes this functional overload."""
+
+    @abstractmethod
+    def reject(self, node: Node) -> str | None:
+        """Why the backend cannot run ``node``, or ``None`` if it can. Nothing is executed."""
+
+    @abstractmethod
+    def static_places(self, node: Node) -> tuple[int, ...]:
+        """Places of varying numbers that must stay constants of the program."""
+
+    @abstractmethod
+    def compile(self, chunk: Chunk) -> Any:
+        """Return an executable for ``chunk``."""
+
+    @abstractmethod
+    def execute(self, executable: Any, scalars: bytes, arrays: list[Any]) -> list[Any]:
+        """Run on input arrays in chunk order; returns output arrays, perhaps still computing."""
+
+    @abstractmethod
+    def dump(self, executable: Any) -> bytes | None:
+        """The executable as bytes for a cache; ``None`` where it cannot be stored."""
+
+    @abstractmethod
+    def load(self, data: bytes) -> Any:
+        """The inverse of ``dump``; raises ``ValueError`` for bytes it does not know."""
+
+    @abstractmethod
+    def put(self, data: np.ndarray, device: int) -> Any:
+        """An array holding a copy of host ``data``, which the caller may change afterwards."""
+
+    @abstractmethod
+    def get(self, array: Any) -> np.ndarray:
+        """The array on the host, C-contiguous, read-only; waits for it."""
+
+    @abstractmethod
+    def wait(self, arrays: list[Any]) -> None:
+        """Return once every one of ``arrays`` has been computed; raises what failed."""

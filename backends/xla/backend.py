@@ -1,0 +1,136 @@
+"""XLA through JAX: the backend that runs on this machine's CPU, a GPU or a TPU."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import jaxlib
+import ml_dtypes  # noqa: F401  (registers bfloat16 and the float8 types with NumPy)
+import numpy as np
+
+import fuse.backends.xla.rules  # noqa: F401  (fills the table of rules)
+from fuse.backends.base import Backend, Chunk
+from fuse.backends.xla.decomposed import Decompositions
+from fuse.backends.xla.emit import Scalars, emit_chunk, emit_node
+from fuse.backends.xla.rules.registry import RULES, STATIC_SCALARS, Unsupported
+from fuse.trace.bind import bind
+from fuse.trace.functional import schema_of
+from fuse.trace.node import HostArg, Node, NumberArg
+from fuse.trace.signature import signature
+
+
+class XlaBackend(Backend):
+    """Final. One instance a process; its platform is the best one JAX finds."""
+
+    name = "xla"
+
+    def __init__(self) -> None:
+        self.devices = jax.devices()
+        self.platform = {"cuda": "gpu", "rocm": "gpu"}.get(
+            self.devices[0].platform, self.devices[0].platform
+        )
+        self.decompositions = Decompositions(self.has_rule)
+        self._rejections: dict[str, str | None] = {}
+
+    def fingerprint(self) -> dict[str, str]:  # noqa: D102
+        device = self.devices[0]
+        return {
+            "backend": self.name,
+            "platform": device.platform,
+            "device kind": device.device_kind,
+            "device count": str(len(self.devices)),
+            "jax": jax.__version__,
+            "jaxlib": jaxlib.__version__,
+            "compiler": str(getattr(device.client, "platform_version", "")),
+        }
+
+    def device_count(self) -> int:  # noqa: D102
+        return len(self.devices)
+
+    def has_rule(self, overload: str) -> bool:  # noqa: D102
+        return overload in RULES
+
+    def reject(self, node: Node) -> str | None:
+        """Trace the node's rule abstractly, once for each distinct signature."""
+        key = signature(node)
+        if key not in self._rejections:
+            self._rejections[key] = self._try(node)
+        return self._rejections[key]
+
+    def _try(self, node: Node) -> str | None:
+        if not self.has_rule(node.target):
+            reason = self.decompositions.reason(node)
+            if reason is not None:
+                return reason
+        inputs = {op.value: op.layout for op in node.operands if op.initialised}
+
+        def run(words: jax.Array, arrays: dict[int, jax.Array]) -> list[jax.Array]:
+            values = {value: (array, inputs[value]) for value, array in arrays.items()}
+            emit_node(node, values, {}, Scalars(words), self.platform, self.decompositions.get)
+            return [values[value][0] for value in node.results()]
+
+        words = max([slot + 1 for _, slot in node.dynamic] + [(node.random or 0) + 2])
+        with jax.enable_x64(True):
+            specs = {v: jax.ShapeDtypeStruct(lay.shape, lay.dtype) for v, lay in inputs.items()}
+            try:
+                jax.eval_shape(run, jax.ShapeDtypeStruct((words, 2), "uint32"), specs)
+            except Unsupported as error:
+                return str(error)
+            except Exception as error:  # noqa: BLE001  (a rule that fails is one we do not have)
+                return f"the rule of {node.target} failed: {type(error).__name__}: {error}"
+        return None
+
+    def static_places(self, node: Node) -> tuple[int, ...]:  # noqa: D102
+        if not self.has_rule(node.target):
+            return tuple(
+                argument.place
+                for argument in node.args
+                if isinstance(argument, (HostArg, NumberArg)) and argument.place is not None
+            )
+        names = STATIC_SCALARS.get(node.target, frozenset())
+        positional, keyword = bind(node)
+        given = dict(keyword)
+        plain = [a.name for a in schema_of(node.target).arguments if not a.kwarg_only]
+        given |= dict(zip(plain, positional, strict=False))
+        return tuple(
+            value.place
+            for name, value in given.items()
+            if name in names and isinstance(value, (HostArg, NumberArg)) and value.place is not None
+        )
+
+    def compile(self, chunk: Chunk) -> Any:  # noqa: D102
+        function = emit_chunk(chunk, self.platform, self.decompositions.get)
+        donated = tuple(position + 1 for position in chunk.donated)
+        with jax.enable_x64(True):
+            specs = [jax.ShapeDtypeStruct(i.layout.shape, i.layout.dtype) for i in chunk.inputs]
+            words = jax.ShapeDtypeStruct((chunk.scalars, 2), "uint32")
+            jitted = jax.jit(function, donate_argnums=donated, keep_unused=True)
+            return jitted.lower(words, *specs).compile()
+
+    def execute(self, executable: Any, scalars: bytes, arrays: list[Any]) -> list[Any]:  # noqa: D102
+        words = np.frombuffer(scalars, np.uint32).reshape(-1, 2)
+        return list(executable(words, *arrays))
+
+    def dump(self, executable: Any) -> bytes | None:  # noqa: D102
+        return None
+
+    def load(self, data: bytes) -> Any:  # noqa: D102
+        raise ValueError("no stored executables yet")
+
+    def put(self, data: np.ndarray, device: int) -> Any:  # noqa: D102
+        with jax.enable_x64(True):
+            return jax.device_put(data, self.devices[device])
+
+    def get(self, array: Any) -> np.ndarray:  # noqa: D102
+        return np.asarray(array)
+
+    def wait(self, arrays: list[Any]) -> None:  # noqa: D102
+        jax.block_until_ready(arrays)
+
+
+@functools.lru_cache(maxsize=1)
+def create() -> XlaBackend:
+    """The backend's one instance."""
+    return XlaBackend()

@@ -1,0 +1,271 @@
+"""A chunk as a JAX function: views resolved, rules called, writes applied."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from fuse.backends.base import Chunk
+from fuse.backends.xla import views
+from fuse.backends.xla.rules.context import RuleContext
+from fuse.backends.xla.rules.registry import RULES, Unsupported
+from fuse.errors import VerifyError
+from fuse.trace.bind import bind
+from fuse.trace.decompose import Decomposition, Ref
+from fuse.trace.node import DtypeArg, HostArg, Node, NumberArg, TensorArg
+from fuse.trace.promote import result_type
+from fuse.trace.spec import Layout, TensorSpec, View
+
+Steps = Callable[[Node], Decomposition | None]
+
+
+class Scalars:
+    """The packed array of varying numbers: 64-bit words as pairs of uint32."""
+
+    def __init__(self, words: Any) -> None:
+        self._words = words
+
+    def integer(self, slot: int) -> jax.Array:
+        """Word ``slot`` as int64."""
+        return lax.bitcast_convert_type(self._words[slot], jnp.int64)
+
+    def unsigned(self, slot: int) -> jax.Array:
+        """Word ``slot`` as uint64."""
+        return lax.bitcast_convert_type(self._words[slot], jnp.uint64)
+
+    def number(self, slot: int, like: float | int) -> jax.Array:
+        """Word ``slot`` as float64 or int64, whichever ``like`` is."""
+        if isinstance(like, float):
+            return lax.bitcast_convert_type(self._words[slot], jnp.float64)
+        return self.integer(slot)
+
+
+def emit_chunk(chunk: Chunk, platform: str, steps: Steps) -> Callable[..., tuple[Any, ...]]:
+    """Return ``f(words, *inputs) -> outputs`` for ``chunk``; ``words`` is uint32[scalars, 2]."""
+
+    def run(words: jax.Array, *inputs: jax.Array) -> tuple[Any, ...]:
+        values: dict[int, tuple[jax.Array, Layout]] = {
+            leaf.value: (array, leaf.layout)
+            for leaf, array in zip(chunk.inputs, inputs, strict=True)
+        }
+        reads: dict[Any, jax.Array] = {}
+        scalars = Scalars(words)
+        for node in chunk.nodes:
+            emit_node(node, values, reads, scalars, platform, steps)
+        return tuple(values[value][0] for value in chunk.outputs)
+
+    return run
+
+
+def emit_node(
+    node: Node,
+    values: dict[int, tuple[jax.Array, Layout]],
+    reads: dict[Any, jax.Array],
+    scalars: Scalars,
+    platform: str,
+    steps: Steps,
+) -> None:
+    """Emit one node: extend ``values`` by what it makes. ``reads`` remembers resolved views."""
+
+    def operand(index: int) -> jax.Array:
+        found = node.operands[index]
+        slot = node.slot_of(found.place)
+        key = (found.value, found.view, slot)
+        if key not in reads:
+            if found.value in values:
+                base, layout = values[found.value]
+                offset = None if slot is None else scalars.integer(slot)
+                reads[key] = views.read(base, layout, found.view, offset)
+            else:
+                reads[key] = jnp.zeros(found.view.shape, found.view.dtype)
+        return reads[key]
+
+    arguments, keywords = bind(node)
+    resolve = _Arguments(node, operand, scalars)
+    results = run_target(
+        node.target,
+        [resolve(value) for value in arguments],
+        {name: resolve(value) for name, value in keywords.items()},
+        context_of(node, scalars, platform),
+        steps(node),
+    )
+    _store(node, flatten(results), values, scalars)
+
+
+class _Arguments:
+    """Turns a node's arguments into what a rule takes."""
+
+    def __init__(self, node: Node, operand: Callable[[int], jax.Array], scalars: Scalars) -> None:
+        self.node, self.operand, self.scalars = node, operand, scalars
+
+    def __call__(self, value: Any) -> Any:
+        if isinstance(value, TensorArg):
+            return self.operand(value.index)
+        if isinstance(value, NumberArg):
+            slot = self.node.slot_of(value.place)
+            return value.number if slot is None else self.scalars.number(slot, value.number)
+        if isinstance(value, HostArg):
+            slot = self.node.slot_of(value.place)
+            number = value.number
+            if slot is not None and isinstance(number, (int, float)):
+                return self.scalars.number(slot, number).astype(value.dtype)
+            return jnp.asarray(number, value.dtype)
+        if isinstance(value, DtypeArg):
+            return value.name
+        if isinstance(value, tuple):
+            items = [self(item) for item in value]
+            return items if any(isinstance(item, TensorArg) for item in value) else tuple(items)
+        return value
+
+
+def context_of(node: Node, scalars: Scalars, platform: str) -> RuleContext:
+    """The rule's context: result specs in slot order, promoted dtype, random state."""
+    specs: list[TensorSpec] = [output.view.spec for output in node.outputs]
+    specs += [node.operands[write.operand].view.spec for write in node.writes]
+    out = tuple(specs[slot] for slot in node.slots if slot is not None)
+    promoted = result_type(_promoted_operands(node))
+    seed = offset = None
+    if node.random is not None:
+        seed, offset = scalars.unsigned(node.random), scalars.unsigned(node.random + 1)
+    return RuleContext(
+        out=out,
+        result_type=promoted or (out[0].dtype if out else "float32"),
+        platform=platform,
+        seed=seed,
+        offset=offset,
+    )
+
+
+def _promoted_operands(node: Node) -> list[tuple[str, int, bool]]:
+    found: list[tuple[str, int, bool]] = []
+
+    def visit(value: Any) -> None:
+        if isinstance(value, TensorArg):
+            view = node.operands[value.index].view
+            found.append((view.dtype, len(view.shape), False))
+        elif isinstance(value, HostArg):
+            found.append((value.dtype, 0, value.wrapped))
+        elif isinstance(value, NumberArg):
+            found.append(("float64" if isinstance(value.number, float) else "int64", 0, True))
+        elif isinstance(value, bool):
+            pass  # an attribute (keepdim, ...): bool Scalars never raise the category
+        elif isinstance(value, complex):
+            found.append(("complex128", 0, True))
+        elif isinstance(value, tuple):
+            for item in value:
+                visit(item)
+
+    positional, keyword = bind(node)
+    for value in [*positional, *keyword.values()]:
+        visit(value)
+    return found
+
+
+def flatten(results: Any) -> list[Any]:
+    """A rule's results as one list, lists among them opened."""
+    if not isinstance(results, (list, tuple)):
+        return [results]
+    return [item for result in results for item in flatten(result)]
+
+
+def run_target(
+    target: str,
+    positional: Sequence[Any],
+    keyword: dict[str, Any],
+    context: RuleContext,
+    steps: Decomposition | None,
+) -> Any:
+    """Call the rule of ``target``, or the rules of its decomposition."""
+    if steps is None:
+        return RULES[target](context, *positional, **keyword)
+    tensors = [
+        item
+        for value in [*positional, *keyword.values()]
+        for item in (value if isinstance(value, list) else [value])
+        if isinstance(item, jax.Array)
+    ]
+    known: dict[int, Any] = dict(enumerate(tensors[: steps.inputs]))
+    for number, (spec, data) in steps.constants:
+        known[number] = jnp.asarray(data, spec.dtype)
+
+    def resolve(value: Any) -> Any:
+        if isinstance(value, Ref):
+            return known[value.index]
+        if isinstance(value, list):
+            return [resolve(item) for item in value]
+        return value
+
+    for step in steps.steps:
+        arguments = [resolve(value) for value in step.positional]
+        options = {name: resolve(value) for name, value in step.keyword}
+        inner = RuleContext(
+            out=step.specs,
+            result_type=_step_type(arguments, options) or step.specs[0].dtype,
+            platform=context.platform,
+        )
+        made = [item for item in flatten(RULES[step.target](inner, *arguments, **options))]
+        kept = [item for item in made if item is not None]
+        for number, spec, array in zip(step.results, step.specs, kept, strict=True):
+            known[number] = array.astype(spec.dtype)
+    return tuple(None if number is None else known[number] for number in steps.results)
+
+
+def _step_type(arguments: list[Any], options: dict[str, Any]) -> str | None:
+    found: list[tuple[str, int, bool]] = []
+    for value in [*arguments, *options.values()]:
+        for item in value if isinstance(value, list) else [value]:
+            if isinstance(item, jax.Array):
+                found.append((str(item.dtype), item.ndim, False))
+            elif isinstance(item, float):
+                found.append(("float64", 0, True))
+            elif isinstance(item, int) and not isinstance(item, bool):
+                found.append(("int64", 0, True))
+    return result_type(found)
+
+
+def _store(
+    node: Node,
+    results: list[Any],
+    values: dict[int, tuple[jax.Array, Layout]],
+    scalars: Scalars,
+) -> None:
+    if len(results) < len(node.slots):
+        raise VerifyError(f"{len(results)} results for {len(node.slots)} slots of\n  {node}")
+    for slot, result in zip(node.slots, results, strict=False):
+        if slot is None:
+            continue
+        if slot < len(node.outputs):
+            output = node.outputs[slot]
+            array = _checked(node, result, output.view)
+            values[output.value] = (
+                views.write(None, output.layout, output.view, array),
+                output.layout,
+            )
+            continue
+        write = node.writes[slot - len(node.outputs)]
+        target = node.operands[write.operand]
+        array = _checked(node, result, target.view)
+        base, layout = values.get(target.value, (None, target.layout))
+        if write.layout != layout:
+            base, layout = None, write.layout  # the view covers the buffer: nothing is kept
+        place = node.slot_of(target.place)
+        offset = None if place is None else scalars.integer(place)
+        values[write.value] = (views.write(base, layout, target.view, array, offset), layout)
+
+
+def _checked(node: Node, result: Any, view: View) -> jax.Array:
+    if result is None or result.shape != view.shape:
+        shape = None if result is None else result.shape
+        raise Unsupported(f"the rule of {node.target} returned shape {shape}, not {view.shape}")
+    array: jax.Array = result if str(result.dtype) == view.dtype else _convert(result, view.dtype)
+    return array
+
+
+def _convert(array: jax.Array, dtype: str) -> jax.Array:
+    if jnp.iscomplexobj(array) and not dtype.startswith("complex"):
+        array = jnp.real(array)
+    return array.astype(dtype)

@@ -1,0 +1,170 @@
+"""Adaptive and fractional pooling, and unpooling, on the windows of ordinary pooling."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+
+from fuse.backends.xla.rules.pooling import (
+    adaptive,
+    average_gradient,
+    divide,
+    divisors,
+    maximum,
+    maximum_gradient,
+    scatter,
+    window_sums,
+)
+from fuse.backends.xla.rules.registry import RuleContext, rule
+
+
+@rule("_adaptive_avg_pool2d", "_adaptive_avg_pool3d")
+def _adaptive_average(ctx: RuleContext, x: jax.Array, output_size: tuple[int, ...]) -> jax.Array:
+    out = ctx.out[0].shape
+    if math.prod(out) == 0:
+        return jnp.zeros(out, x.dtype)
+    windows = adaptive(x, output_size)
+    return divide(window_sums(ctx.widened(x), windows), divisors(windows, False))
+
+
+def _adaptive_average_backward(
+    dims: int, ctx: RuleContext, grad: jax.Array, x: jax.Array
+) -> jax.Array:
+    windows = adaptive(x, grad.shape[-dims:])
+    return average_gradient(divide(ctx.widened(grad), divisors(windows, False)), x, windows)
+
+
+@rule("adaptive_max_pool2d", "adaptive_max_pool3d")
+def _adaptive_maximum(
+    ctx: RuleContext, x: jax.Array, output_size: tuple[int, ...]
+) -> tuple[jax.Array, jax.Array]:
+    out = ctx.out[0].shape
+    if math.prod(out) == 0:
+        return jnp.zeros(out, x.dtype), jnp.zeros(out, jnp.int64)
+    return maximum(x, adaptive(x, output_size))
+
+
+def _adaptive_maximum_backward(
+    dims: int, ctx: RuleContext, grad: jax.Array, x: jax.Array, indices: jax.Array
+) -> jax.Array:
+    windows = adaptive(x, grad.shape[-dims:])
+    return maximum_gradient(ctx, ctx.widened(grad), indices.astype(jnp.int32), x, windows)
+
+
+def _unpool(x: jax.Array, indices: jax.Array, sizes: tuple[int, ...]) -> jax.Array:
+    lead = x.shape[: x.ndim - len(sizes)]
+    rows, flat = math.prod(lead), math.prod(sizes)
+    row = jnp.arange(rows)[:, None] * flat
+    target = (row + indices.reshape(rows, -1)).reshape(-1)
+    zeros = jnp.zeros((rows * flat,), x.dtype)
+    return zeros.at[target].set(x.reshape(-1), mode="drop").reshape(*lead, *sizes)
+
+
+@rule("max_unpool2d")
+def _max_unpool2d(
+    ctx: RuleContext, x: jax.Array, indices: jax.Array, output_size: tuple[int, ...]
+) -> jax.Array:
+    return _unpool(x, indices, output_size)
+
+
+@rule("max_unpool3d")
+def _max_unpool3d(
+    ctx: RuleContext,
+    x: jax.Array,
+    indices: jax.Array,
+    output_size: tuple[int, ...],
+    stride: tuple[int, ...],
+    padding: tuple[int, ...],
+) -> jax.Array:
+    return _unpool(x, indices, output_size)
+
+
+def _fractional_starts(sample: jax.Array, size: int, out: int, kernel: int) -> jax.Array:
+    """Window starts ``[*, out]`` from one uniform sample each (Graham, arXiv:1412.6071)."""
+    last = jnp.full((*sample.shape, 1), size - kernel, jnp.int32)
+    if out == 1:
+        return last
+    alpha = jnp.asarray((size - kernel) / (out - 1), sample.dtype)
+    steps = jnp.arange(out - 1, dtype=sample.dtype)
+    begin = jnp.trunc((steps + sample[..., None]) * alpha)
+    starts = (begin - jnp.trunc(sample * alpha)[..., None]).astype(jnp.int32)
+    return jnp.concatenate([starts, last], -1)
+
+
+def _fractional(
+    ctx: RuleContext,
+    x: jax.Array,
+    kernel: tuple[int, ...],
+    output_size: tuple[int, ...],
+    samples: jax.Array,
+    order: tuple[int, ...],
+) -> tuple[jax.Array, jax.Array]:
+    """``order[d]`` is the column of ``samples`` that places the windows of dimension ``d``."""
+    dims = len(output_size)
+    lead, sizes = x.shape[:-dims], x.shape[-dims:]
+    samples = samples.reshape(*lead, dims) if x.ndim > dims + 1 else samples[0]
+    starts = []
+    for dim in range(dims):
+        begin = _fractional_starts(
+            samples[..., order[dim]], sizes[dim], output_size[dim], kernel[dim]
+        )
+        shape = [output_size[dim] if dim == other else 1 for other in range(dims)]
+        starts.append(begin.reshape(*lead, *shape))
+    flat = x.reshape(*lead, -1)
+    best = best_index = None
+    for corner in itertools.product(*(range(size) for size in kernel)):
+        index = jnp.zeros((1,) * x.ndim, jnp.int32)
+        for dim in range(dims):
+            index = index * sizes[dim] + starts[dim] + corner[dim]
+        index = jnp.broadcast_to(index, ctx.out[0].shape)
+        value = jnp.take_along_axis(flat, index.reshape(*lead, -1), -1).reshape(index.shape)
+        if best is None or best_index is None:
+            best, best_index = value, index
+        else:
+            wins = (value > best) | (value != value)
+            best, best_index = jnp.where(wins, value, best), jnp.where(wins, index, best_index)
+    assert best is not None and best_index is not None
+    return best, best_index
+
+
+@rule("fractional_max_pool2d")
+def _fractional_2d(
+    ctx: RuleContext,
+    x: jax.Array,
+    kernel: tuple[int, ...],
+    output_size: tuple[int, ...],
+    samples: jax.Array,
+) -> tuple[jax.Array, jax.Array]:
+    return _fractional(ctx, x, kernel, output_size, samples, order=(1, 0))
+
+
+@rule("fractional_max_pool3d")
+def _fractional_3d(
+    ctx: RuleContext,
+    x: jax.Array,
+    kernel: tuple[int, ...],
+    output_size: tuple[int, ...],
+    samples: jax.Array,
+) -> tuple[jax.Array, jax.Array]:
+    return _fractional(ctx, x, kernel, output_size, samples, order=(0, 1, 2))
+
+
+@rule("fractional_max_pool2d_backward", "fractional_max_pool3d_backward")
+def _fractional_backward(
+    ctx: RuleContext,
+    grad: jax.Array,
+    x: jax.Array,
+    kernel: tuple[int, ...],
+    output_size: tuple[int, ...],
+    indices: jax.Array,
+) -> jax.Array:
+    return scatter(ctx.widened(grad), indices, x.shape[-len(output_size) :])
+
+
+for _dims in (2, 3):
+    rule(f"_adaptive_avg_pool{_dims}d_backward")(partial(_adaptive_average_backward, _dims))
+    rule(f"adaptive_max_pool{_dims}d_backward")(partial(_adaptive_maximum_backward, _dims))

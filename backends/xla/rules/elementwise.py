@@ -1,0 +1,173 @@
+"""Shared steps of the elementwise rules: dtypes, broadcasting, PyTorch's conversions.
+
+A *value* here is a ``jax.Array`` tracer, or a NumPy scalar that stands for a Python
+number: ``jax.lax`` takes a NumPy scalar of the right dtype as a literal, which keeps
+the traced program free of broadcasts.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from fuse.backends.xla.rules.context import RuleContext
+from jax import lax
+
+Value = Any
+
+WIDE = {"float16": "float32", "bfloat16": "float32", "complex32": "complex64"}
+REAL_OF = {"complex64": "float32", "complex128": "float64"}
+COMPLEX_OF = {"float32": "complex64", "float64": "complex128"}
+
+# A float outside the range of int32 or int64 (and NaN) converts to the smallest integer
+# on the x86 CPUs PyTorch runs on ("integer indefinite" of CVTTSS2SI); narrower integers
+# take the low bits of that conversion.
+_INTERMEDIATE = {"int8": "int32", "uint8": "int64", "int16": "int32", "uint16": "int32"}
+_INTERMEDIATE["uint32"] = "int64"
+
+
+def is_float(dtype: str) -> bool:
+    """Whether ``dtype`` is a real floating-point type, 8-bit ones included."""
+    return "float" in dtype
+
+
+def is_complex(dtype: str) -> bool:
+    """Whether ``dtype`` is a complex type."""
+    return dtype.startswith("complex")
+
+
+def is_integer(dtype: str) -> bool:
+    """Whether ``dtype`` is an integer type; bool is not."""
+    return "int" in dtype
+
+
+def is_number(value: Value) -> bool:
+    """Whether ``value`` is a number known while tracing."""
+    return isinstance(value, (bool, int, float, complex, np.generic))
+
+
+def dtype_of(value: Value) -> str:
+    """The dtype's PyTorch name."""
+    return str(value.dtype)
+
+
+def cast(value: Value, dtype: str) -> Value:
+    """Convert an array or a number to ``dtype``; integers wrap, a number stays a literal."""
+    if is_number(value):
+        if not is_complex(dtype) and isinstance(value, (complex, np.complexfloating)):
+            value = value.real
+        with np.errstate(over="ignore", invalid="ignore"):  # 1e300 is inf in float32
+            return np.asarray(value).astype(dtype)[()]
+    return value if value.dtype == dtype else lax.convert_element_type(value, np.dtype(dtype))
+
+
+def convert(value: Value, dtype: str) -> Value:
+    """Convert as ``Tensor.to(dtype)`` does on CPU, for any pair of dtypes.
+
+    Complex to real drops the imaginary part; anything nonzero, NaN too, is True; a float
+    becomes an integer by truncation, and out of range as x86 does it.
+    """
+    if is_number(value):
+        return cast(value, dtype)
+    source = dtype_of(value)
+    if source == dtype:
+        return value
+    if is_complex(source) and not is_complex(dtype):
+        if dtype == "bool":
+            return lax.ne(value, cast(0, source))
+        value, source = lax.real(value), REAL_OF[source]
+    if dtype == "bool":
+        return lax.ne(value, cast(0, source))
+    if is_float(source) and is_integer(dtype):
+        return _truncate(value, dtype)
+    return cast(value, dtype)
+
+
+def _truncate(value: Value, dtype: str) -> Value:
+    """Convert a float array to the integer type ``dtype``, as C++ does on x86."""
+    value = cast(value, WIDE.get(dtype_of(value), dtype_of(value)))
+    if dtype == "uint64":
+        signed = cast(cast(value, "int64"), "uint64")
+        return select(lax.lt(value, cast(0, dtype_of(value))), signed, cast(value, "uint64"))
+    target = _INTERMEDIATE.get(dtype, dtype)
+    limit = 2.0 ** (31 if target == "int32" else 63)
+    inside = lax.lt(lax.abs(value), cast(limit, dtype_of(value)))
+    return cast(select(inside, cast(value, target), int(np.iinfo(target).min)), dtype)
+
+
+def spread(*values: Value) -> tuple[Value, ...]:
+    """Broadcast the arrays against each other; 0-d operands stay 0-d, lax takes them so."""
+    shapes = {np.shape(value) for value in values} - {()}
+    if len(shapes) < 2:
+        return values
+    shape = np.broadcast_shapes(*shapes)
+    return tuple(
+        value if np.shape(value) in ((), shape) else expand(value, shape) for value in values
+    )
+
+
+def expand(value: Value, shape: tuple[int, ...]) -> Value:
+    """Broadcast one value to ``shape``."""
+    if is_number(value):
+        return lax.full(shape, value, np.asarray(value).dtype)
+    if value.shape == shape:
+        return value
+    return jnp.broadcast_to(value, shape)
+
+
+def select(condition: Value, true: Value, false: Value) -> Value:
+    """``condition ? true : false``; numbers and 0-d arrays take the other branch's dtype."""
+    dtype = next((v.dtype for v in (true, false) if not is_number(v)), None)
+    if dtype is None:
+        dtype = np.result_type(true, false)
+    true, false = cast(true, str(dtype)), cast(false, str(dtype))
+    shape = np.broadcast_shapes(np.shape(condition), np.shape(true), np.shape(false))
+    condition = condition if np.shape(condition) == () else expand(condition, shape)
+    return lax.select(condition, expand(true, shape), expand(false, shape))
+
+
+def exact(ctx: RuleContext, *values: Value) -> tuple[Value, ...]:
+    """Operands in ``result_type``, broadcast: for operations that round nothing."""
+    return spread(*(cast(value, ctx.result_type) for value in values))
+
+
+def computed(ctx: RuleContext, *values: Value) -> tuple[Value, ...]:
+    """Operands in ``result_type`` with half precision widened, broadcast."""
+    dtype = WIDE.get(ctx.result_type, ctx.result_type)
+    return spread(*(cast(value, dtype) for value in values))
+
+
+def float_dtype(ctx: RuleContext) -> str:
+    """The dtype a function of reals computes in: integers become the default float."""
+    dtype = ctx.result_type
+    if not is_float(dtype) and not is_complex(dtype):
+        dtype = ctx.out[0].dtype
+        if not is_float(dtype) and not is_complex(dtype):
+            dtype = "float32"
+    return WIDE.get(dtype, dtype)
+
+
+def floats(ctx: RuleContext, *values: Value) -> tuple[Value, ...]:
+    """Operands in ``float_dtype``, broadcast."""
+    dtype = float_dtype(ctx)
+    return spread(*(cast(value, dtype) for value in values))
+
+
+def like(value: Value, number: Value) -> Value:
+    """A number, or a 0-d array, in the dtype of ``value``."""
+    return cast(number, dtype_of(value))
+
+
+def widened(value: Value) -> Value:
+    """The value in the dtype PyTorch's CPU computes in: half precision becomes float32."""
+    return cast(value, WIDE.get(dtype_of(value), dtype_of(value)))
+
+
+def is_negative(value: Value) -> Value:
+    """The sign bit of a real array: true for -0.0 and negative NaN."""
+    dtype = dtype_of(value)
+    if not is_float(dtype):
+        return lax.lt(value, like(value, 0))
+    bits = lax.bitcast_convert_type(value, np.dtype(f"int{value.dtype.itemsize * 8}"))
+    return lax.lt(bits, like(bits, 0))

@@ -1,0 +1,253 @@
+"""Matrix products: mm, bmm, mv, dot and their scaled additions.
+
+How a product is spelled decides its speed on XLA's CPU platform. Measured on two
+x86 cores with float32, medians of interleaved runs, as a ratio to PyTorch's CPU
+kernel (above 1 is faster):
+
+=====================================  =========  =====================
+product                                as is      left operand made real
+=====================================  =========  =====================
+[1024,128] @ [512,128]^T  (forward)    1.3        1.8
+[1024,512] @ [128,512]^T  (forward)    1.6        1.7
+[1024,512]^T @ [1024,128] (gradient)   0.85       1.3
+[256,256]^T @ [256,784]   (gradient)   1.2        1.7
+[96,64,32] @ [96,32,64]   (attention)  1.0        1.0
+[96,64,32]^T @ [96,64,64] (gradient)   0.7        0.95
+=====================================  =========  =====================
+
+XLA folds a transpose into the product, and a product whose left operand contracts
+its first dimension goes to a slower library than the others. An optimization
+barrier on the left operand keeps the transpose out of the product; where there is
+no transpose the barrier costs nothing, because producers are not fused into
+products there. Making the right operand real loses (0.7 to 1.0 of the above), and
+so do swapping the operands, a loop over the batch and half precision widened by
+hand for bfloat16 (0.6 of a product that accumulates in float32).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from fuse.backends.xla.rules.registry import RuleContext, rule
+
+Dimensions = tuple[tuple[tuple[int, ...], tuple[int, ...]], tuple[tuple[int, ...], tuple[int, ...]]]
+
+_HALF = ("bfloat16", "float16")
+_WORTH_A_COPY = 8
+
+
+def precision(ctx: RuleContext) -> lax.Precision | None:
+    """Full float32 products where the platform would otherwise round operands."""
+    return None if ctx.platform == "cpu" else lax.Precision.HIGHEST
+
+
+def materialised(value: jax.Array) -> jax.Array:
+    """The same array, kept by XLA as a value of its own: transposes do not fold into users."""
+    kept: jax.Array = lax.optimization_barrier(value)  # type: ignore[no-untyped-call]
+    return kept
+
+
+def contract(ctx: RuleContext, x: jax.Array, y: jax.Array, dims: Dimensions) -> jax.Array:
+    """``lax.dot_general`` in the dtype PyTorch accumulates in: half precision gives float32.
+
+    ``dims`` is ``((x contracting, y contracting), (x batch, y batch))``; the result has
+    the batch, then the free dimensions of ``x``, then those of ``y``.
+    """
+    half = str(x.dtype) in _HALF
+    if half and ctx.platform == "cpu" and x.dtype == jnp.float16:
+        # XLA's CPU platform has a bfloat16 product but none for float16.
+        x, y, half = x.astype(jnp.float32), y.astype(jnp.float32), False
+    if ctx.platform == "cpu" and _free(x, dims, 0) >= _WORTH_A_COPY <= _free(y, dims, 1):
+        x = materialised(x)
+    return lax.dot_general(
+        x,
+        y,
+        dims,
+        precision=None if half else precision(ctx),
+        preferred_element_type=jnp.float32 if half else None,
+    )
+
+
+def _free(value: jax.Array, dims: Dimensions, side: int) -> int:
+    """Number of rows (side 0) or columns (side 1) of a product."""
+    used = dims[0][side] + dims[1][side]
+    return int(np.prod([n for axis, n in enumerate(value.shape) if axis not in used], dtype=int))
+
+
+def matmul(ctx: RuleContext, x: jax.Array, y: jax.Array) -> jax.Array:
+    """Product over the last two dimensions of operands of equal rank 2 or 3."""
+    batch = tuple(range(x.ndim - 2))
+    return contract(ctx, x, y, (((x.ndim - 1,), (y.ndim - 2,)), (batch, batch)))
+
+
+def _scaled(value: jax.Array, factor: Any) -> jax.Array:
+    """``factor * value`` in the value's dtype; ``factor`` may be a 0-d array."""
+    if not isinstance(factor, jax.Array) and factor == 1:
+        return value
+    return value * jnp.asarray(factor).astype(value.dtype)
+
+
+def _add(ctx: RuleContext, base: jax.Array, product: jax.Array, beta: Any, alpha: Any) -> jax.Array:
+    """``beta * base + alpha * product``; a zero ``beta`` ignores NaN and infinity in ``base``."""
+    product = _scaled(product, alpha)
+    if not isinstance(beta, jax.Array) and beta == 0:
+        return product
+    base = ctx.widened(base).astype(product.dtype)
+    scaled = _scaled(base, beta)
+    if isinstance(beta, jax.Array):
+        scaled = jnp.where(beta == 0, jnp.zeros((), scaled.dtype), scaled)
+    return scaled + product
+
+
+@rule("mm", "bmm")
+def _mm(ctx: RuleContext, x: jax.Array, y: jax.Array) -> jax.Array:
+    return matmul(ctx, x, y)
+
+
+@rule("mm.dtype", "bmm.dtype")
+def _mm_dtype(ctx: RuleContext, x: jax.Array, y: jax.Array, out_dtype: str) -> jax.Array:
+    return matmul(ctx, x, y)
+
+
+@rule("_int_mm")
+def _int_mm(ctx: RuleContext, x: jax.Array, y: jax.Array) -> jax.Array:
+    """int8 or uint8 operands, int32 sums."""
+    return lax.dot_general(x, y, (((1,), (0,)), ((), ())), preferred_element_type=jnp.int32)
+
+
+@rule("addmm", "baddbmm")
+def _addmm(
+    ctx: RuleContext,
+    base: jax.Array,
+    x: jax.Array,
+    y: jax.Array,
+    *,
+    beta: Any = 1,
+    alpha: Any = 1,
+) -> jax.Array:
+    return _add(ctx, base, matmul(ctx, x, y), beta, alpha)
+
+
+@rule("addmm.dtype", "baddbmm.dtype")
+def _addmm_dtype(
+    ctx: RuleContext,
+    base: jax.Array,
+    x: jax.Array,
+    y: jax.Array,
+    out_dtype: str,
+    *,
+    beta: Any = 1,
+    alpha: Any = 1,
+) -> jax.Array:
+    return _add(ctx, base, matmul(ctx, x, y), beta, alpha)
+
+
+@rule("_addmm_activation")
+def _addmm_activation(
+    ctx: RuleContext,
+    base: jax.Array,
+    x: jax.Array,
+    y: jax.Array,
+    *,
+    beta: Any = 1,
+    alpha: Any = 1,
+    use_gelu: bool = False,
+) -> jax.Array:
+    value = _add(ctx, base, matmul(ctx, x, y), beta, alpha)
+    return jax.nn.gelu(value, approximate=False) if use_gelu else jnp.maximum(value, 0)
+
+
+@rule("addbmm")
+def _addbmm(
+    ctx: RuleContext,
+    base: jax.Array,
+    x: jax.Array,
+    y: jax.Array,
+    *,
+    beta: Any = 1,
+    alpha: Any = 1,
+) -> jax.Array:
+    # The sum over the batch is one product that contracts batch and inner dimension.
+    product = contract(ctx, x, y, (((0, 2), (0, 1)), ((), ())))
+    return _add(ctx, base, product, beta, alpha)
+
+
+@rule("mv")
+def _mv(ctx: RuleContext, x: jax.Array, v: jax.Array) -> jax.Array:
+    return contract(ctx, x, v, (((1,), (0,)), ((), ())))
+
+
+@rule("addmv")
+def _addmv(
+    ctx: RuleContext,
+    base: jax.Array,
+    x: jax.Array,
+    v: jax.Array,
+    *,
+    beta: Any = 1,
+    alpha: Any = 1,
+) -> jax.Array:
+    return _add(ctx, base, _mv(ctx, x, v), beta, alpha)
+
+
+@rule("addr")
+def _addr(
+    ctx: RuleContext,
+    base: jax.Array,
+    u: jax.Array,
+    v: jax.Array,
+    *,
+    beta: Any = 1,
+    alpha: Any = 1,
+) -> jax.Array:
+    if ctx.result_type == "bool":
+        # Products and sums of booleans are "and" and "or"; the factors are booleans too.
+        outer = u[:, None] & v[None, :] & jnp.asarray(alpha).astype(bool)
+        return outer | (base & jnp.asarray(beta).astype(bool))
+    u, v = ctx.computed(u, v)
+    return _add(ctx, base, u[:, None] * v[None, :], beta, alpha)
+
+
+@rule("dot")
+def _dot(ctx: RuleContext, u: jax.Array, v: jax.Array) -> jax.Array:
+    return contract(ctx, u, v, (((0,), (0,)), ((), ())))
+
+
+@rule("vdot")
+def _vdot(ctx: RuleContext, u: jax.Array, v: jax.Array) -> jax.Array:
+    if jnp.issubdtype(u.dtype, jnp.complexfloating):
+        u = jnp.conj(u)
+    return _dot(ctx, u, v)
+
+
+@rule("_trilinear")
+def _trilinear(
+    ctx: RuleContext,
+    first: jax.Array,
+    second: jax.Array,
+    third: jax.Array,
+    expand1: tuple[int, ...],
+    expand2: tuple[int, ...],
+    expand3: tuple[int, ...],
+    sumdim: tuple[int, ...],
+    unroll_dim: int = 1,
+) -> jax.Array:
+    """Product of three tensors, each expanded at its own dimensions, then summed."""
+    rank = first.ndim + len(expand1)
+    letters = [
+        "".join(chr(97 + axis) for axis in range(rank) if axis not in expanded)
+        for expanded in (expand1, expand2, expand3)
+    ]
+    result = "".join(chr(97 + axis) for axis in range(rank) if axis not in sumdim)
+    wide = [ctx.widened(operand) for operand in (first, second, third)]
+    equation = f"{','.join(letters)}->{result}"
+    value: jax.Array = jnp.einsum(equation, *wide, precision=precision(ctx))
+    return value
+
+
+__all__ = ["contract", "materialised", "matmul", "precision"]

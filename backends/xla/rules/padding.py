@@ -1,0 +1,160 @@
+"""Padding, and the patches of a convolution written out (im2col)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from fuse.backends.xla.rules.registry import RuleContext, rule
+from jax import lax
+
+Array = jax.Array
+
+
+def transposed(forward: Callable[[Array], Array], shape: tuple[int, ...], grad: Array) -> Array:
+    """Apply the transpose of a linear ``forward``, whose operand has ``shape``, to ``grad``."""
+    operand = jax.eval_shape(lambda: jnp.zeros(shape, grad.dtype))
+    result: Array = jax.linear_transpose(forward, operand)(grad)[0]
+    return result
+
+
+def _pairs(pad: tuple[int, ...], rank: int) -> list[tuple[int, int, int]]:
+    """``(dim, before, after)`` of PyTorch's flat list, which starts at the last dim."""
+    count = len(pad) // 2
+    return [(rank - 1 - k, pad[2 * k], pad[2 * k + 1]) for k in range(count)]
+
+
+@rule("constant_pad_nd")
+def _constant_pad(ctx: RuleContext, self: Array, pad: tuple[int, ...], value: Any) -> Array:
+    config = [(0, 0, 0)] * self.ndim
+    for dim, before, after in _pairs(pad, self.ndim):
+        config[dim] = (before, after, 0)
+    return lax.pad(self, jnp.asarray(value).astype(self.dtype), config)
+
+
+def _middle(value: Array, dim: int, before: int, after: int) -> Array:
+    """The part of ``value`` that stays: negative padding crops."""
+    size = value.shape[dim]
+    if before >= 0 and after >= 0:
+        return value
+    return lax.slice_in_dim(value, max(-before, 0), size - max(-after, 0), axis=dim)
+
+
+def _reflected(value: Array, pad: tuple[int, ...]) -> Array:
+    """Mirror ``value`` about its first and last elements, which are not repeated."""
+    for dim, before, after in _pairs(pad, value.ndim):
+        size, parts = value.shape[dim], [_middle(value, dim, before, after)]
+        if before > 0:
+            left = lax.slice_in_dim(value, 1, before + 1, axis=dim)
+            parts.insert(0, lax.rev(left, (dim,)))
+        if after > 0:
+            right = lax.slice_in_dim(value, size - 1 - after, size - 1, axis=dim)
+            parts.append(lax.rev(right, (dim,)))
+        value = lax.concatenate(parts, dim) if len(parts) > 1 else parts[0]
+    return value
+
+
+def _replicated(value: Array, pad: tuple[int, ...]) -> Array:
+    """Repeat the first and last elements of ``value`` outwards."""
+    for dim, before, after in _pairs(pad, value.ndim):
+        size, parts = value.shape[dim], [_middle(value, dim, before, after)]
+        if before > 0:
+            parts.insert(0, _repeated(value, dim, 0, before))
+        if after > 0:
+            parts.append(_repeated(value, dim, size - 1, after))
+        value = lax.concatenate(parts, dim) if len(parts) > 1 else parts[0]
+    return value
+
+
+def _repeated(value: Array, dim: int, index: int, times: int) -> Array:
+    shape = (*value.shape[:dim], times, *value.shape[dim + 1 :])
+    return jnp.broadcast_to(lax.slice_in_dim(value, index, index + 1, axis=dim), shape)
+
+
+@rule("reflection_pad1d", "reflection_pad2d", "reflection_pad3d")
+def _reflection_pad(ctx: RuleContext, self: Array, padding: tuple[int, ...]) -> Array:
+    return _reflected(self, padding)
+
+
+@rule("replication_pad1d", "replication_pad2d", "replication_pad3d")
+def _replication_pad(ctx: RuleContext, self: Array, padding: tuple[int, ...]) -> Array:
+    return _replicated(self, padding)
+
+
+@rule("reflection_pad1d_backward", "reflection_pad2d_backward", "reflection_pad3d_backward")
+def _reflection_pad_backward(
+    ctx: RuleContext, grad_output: Array, self: Array, padding: tuple[int, ...]
+) -> Array:
+    grad = ctx.widened(grad_output)
+    return transposed(lambda x: _reflected(x, padding), self.shape, grad)
+
+
+@rule("replication_pad1d_backward", "replication_pad2d_backward", "replication_pad3d_backward")
+def _replication_pad_backward(
+    ctx: RuleContext, grad_output: Array, self: Array, padding: tuple[int, ...]
+) -> Array:
+    grad = ctx.widened(grad_output)
+    return transposed(lambda x: _replicated(x, padding), self.shape, grad)
+
+
+@rule("_pad_circular")
+def _pad_circular(ctx: RuleContext, self: Array, pad: tuple[int, ...]) -> Array:
+    for dim, before, after in _pairs(pad, self.ndim):
+        self = _middle(self, dim, before, after)  # what is cropped comes back at no edge
+        size, parts = self.shape[dim], [self]
+        if before > 0:
+            parts.insert(0, lax.slice_in_dim(self, size - before, size, axis=dim))
+        if after > 0:
+            parts.append(lax.slice_in_dim(self, 0, after, axis=dim))
+        self = lax.concatenate(parts, dim) if len(parts) > 1 else self
+    return self
+
+
+def _columns(image: Array, kernel: Any, dilation: Any, padding: Any, stride: Any) -> Array:
+    """``[B, C, H, W]`` to ``[B, C * kernel, positions]``: one strided slice a kernel element."""
+    image = lax.pad(
+        image, jnp.zeros((), image.dtype), [(0, 0, 0), (0, 0, 0), *((p, p, 0) for p in padding)]
+    )
+    batch, channels, *sizes = image.shape
+    counts = [
+        (size - step * (taps - 1) - 1) // jump + 1
+        for size, taps, step, jump in zip(sizes, kernel, dilation, stride, strict=True)
+    ]
+    parts = []
+    for row in range(kernel[0]):
+        for column in range(kernel[1]):
+            first = (row * dilation[0], column * dilation[1])
+            last = tuple(f + (n - 1) * s + 1 for f, n, s in zip(first, counts, stride, strict=True))
+            parts.append(
+                lax.slice(image, (0, 0, *first), (batch, channels, *last), (1, 1, *stride))
+            )
+    stacked = jnp.stack(parts, axis=2)
+    return lax.reshape(stacked, (batch, channels * len(parts), counts[0] * counts[1]))
+
+
+@rule("im2col")
+def _im2col(
+    ctx: RuleContext, self: Array, kernel: Any, dilation: Any, padding: Any, stride: Any
+) -> Array:
+    image = self if self.ndim == 4 else lax.expand_dims(self, (0,))
+    columns = _columns(image, kernel, dilation, padding, stride)
+    return lax.reshape(columns, ctx.out[0].shape)
+
+
+@rule("col2im")
+def _col2im(
+    ctx: RuleContext,
+    self: Array,
+    output_size: Any,
+    kernel: Any,
+    dilation: Any,
+    padding: Any,
+    stride: Any,
+) -> Array:
+    columns = ctx.widened(self if self.ndim == 3 else lax.expand_dims(self, (0,)))
+    channels = columns.shape[1] // (kernel[0] * kernel[1])
+    shape = (columns.shape[0], channels, *output_size)
+    image = transposed(lambda x: _columns(x, kernel, dilation, padding, stride), shape, columns)
+    return lax.reshape(image, ctx.out[0].shape)

@@ -1,0 +1,350 @@
+"""XLA rules of reductions: sums, extrema, truth values, variances and norms.
+
+Float sums are emitted as one plain reduction: XLA splits long reductions into a tree
+on every platform (on CPU since its tree-reduction pass), so 10^6 float32 elements add
+up to within 1e-7 of the sum of their magnitudes, as in PyTorch's cascade sum.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from fuse.backends.xla.rules.registry import Rule, RuleContext, Unsupported, rule
+
+Dims = tuple[int, ...] | int | None
+
+
+def axes_of(dim: Dims, rank: int) -> tuple[int, ...]:
+    """Non-negative axes of an ATen ``dim`` argument; ``None`` and ``()`` mean every axis."""
+    if rank == 0:
+        return ()
+    if dim is None or dim == ():
+        return tuple(range(rank))
+    dims = (dim,) if isinstance(dim, int) else dim
+    return tuple(sorted(d % rank for d in dims))
+
+
+def axis_of(dim: int, rank: int) -> int:
+    """The non-negative axis of an ATen ``int dim``; 0 for a scalar."""
+    return dim % rank if rank else 0
+
+
+def at_least_1d(x: jax.Array) -> jax.Array:
+    """A scalar as one element, so that ``dim=0`` and ``dim=-1`` name an axis."""
+    return x.reshape(1) if x.ndim == 0 else x
+
+
+def count(x: jax.Array, axes: tuple[int, ...]) -> int:
+    """Number of elements that one reduction over ``axes`` takes in."""
+    return math.prod(x.shape[axis] for axis in axes)
+
+
+def kept(x: jax.Array, value: jax.Array, axes: tuple[int, ...]) -> jax.Array:
+    """A reduction of ``x`` over ``axes`` with these axes back in place, of size 1."""
+    return value.reshape(tuple(1 if i in axes else size for i, size in enumerate(x.shape)))
+
+
+def number(value: Any, dtype: Any) -> jax.Array:
+    """A Scalar or float argument, dynamic or not, as a 0-d array of the dtype computed in."""
+    return jnp.asarray(value).astype(dtype)
+
+
+def is_float(x: jax.Array) -> bool:
+    """Whether the dtype has NaN: floating point or complex."""
+    return bool(jnp.issubdtype(x.dtype, jnp.inexact))
+
+
+def is_nan(x: jax.Array) -> jax.Array:
+    """Element-wise NaN test, defined (false) for integers too."""
+    return x != x
+
+
+def _shaped(ctx: RuleContext, value: jax.Array, k: int = 0) -> jax.Array:
+    return value.reshape(ctx.out[k].shape)
+
+
+def _accumulated(ctx: RuleContext, x: jax.Array) -> jax.Array:
+    """The input in the result's dtype (casts come before the sum), half widened."""
+    return ctx.widened(x.astype(ctx.out[0].dtype))
+
+
+# --- sums and products ---------------------------------------------------------------
+
+
+@rule("sum", "sum.dim_IntList")
+def _sum(
+    ctx: RuleContext, x: jax.Array, dim: Dims = None, keepdim: bool = False, *, dtype: Any
+) -> Any:
+    return _shaped(ctx, lax.reduce_sum(_accumulated(ctx, x), axes_of(dim, x.ndim)))
+
+
+@rule("nansum")
+def _nansum(
+    ctx: RuleContext, x: jax.Array, dim: Dims = None, keepdim: bool = False, *, dtype: Any
+) -> Any:
+    if is_float(x):
+        x = jnp.where(is_nan(x), jnp.zeros((), x.dtype), x)
+    return _shaped(ctx, lax.reduce_sum(_accumulated(ctx, x), axes_of(dim, x.ndim)))
+
+
+@rule("mean", "mean.dim")
+def _mean(
+    ctx: RuleContext, x: jax.Array, dim: Dims = None, keepdim: bool = False, *, dtype: Any
+) -> Any:
+    axes = axes_of(dim, x.ndim)
+    total = lax.reduce_sum(_accumulated(ctx, x), axes)
+    return _shaped(ctx, total / number(count(x, axes), total.dtype))  # 0 / 0 is NaN, as in ATen
+
+
+@rule("prod", "prod.dim_int")
+def _prod(
+    ctx: RuleContext, x: jax.Array, dim: Dims = None, keepdim: bool = False, *, dtype: Any
+) -> Any:
+    return _shaped(ctx, lax.reduce_prod(_accumulated(ctx, x), axes_of(dim, x.ndim)))
+
+
+@rule("count_nonzero", "count_nonzero.dim_IntList")
+def _count_nonzero(ctx: RuleContext, x: jax.Array, dim: Dims = None) -> Any:
+    ones = (x != jnp.zeros((), x.dtype)).astype(jnp.int64)
+    return _shaped(ctx, lax.reduce_sum(ones, axes_of(dim, x.ndim)))
+
+
+# --- truth values --------------------------------------------------------------------
+
+
+def _truth(x: jax.Array) -> jax.Array:
+    return x if x.dtype == jnp.bool_ else x != jnp.zeros((), x.dtype)  # NaN is true
+
+
+def _truth_axes(dim: Dims, rank: int) -> tuple[int, ...]:
+    # any.dims and all.dims alone read an empty list as "no axis", not as "every axis".
+    return () if dim == () else axes_of(dim, rank)
+
+
+@rule("any", "any.dim", "any.dims", "_is_any_true")
+def _any(ctx: RuleContext, x: jax.Array, dim: Dims = None, keepdim: bool = False) -> Any:
+    return _shaped(ctx, lax.reduce_or(_truth(x), _truth_axes(dim, x.ndim)))
+
+
+@rule("all", "all.dim", "all.dims", "_is_all_true")
+def _all(ctx: RuleContext, x: jax.Array, dim: Dims = None, keepdim: bool = False) -> Any:
+    return _shaped(ctx, lax.reduce_and(_truth(x), _truth_axes(dim, x.ndim)))
+
+
+# --- extrema -------------------------------------------------------------------------
+
+
+def maximum(x: jax.Array, axes: tuple[int, ...]) -> jax.Array:
+    """Largest element; NaN wins."""
+    return lax.reduce_or(x, axes) if x.dtype == jnp.bool_ else lax.reduce_max(x, axes)
+
+
+def minimum(x: jax.Array, axes: tuple[int, ...]) -> jax.Array:
+    """Smallest element; NaN wins."""
+    return lax.reduce_and(x, axes) if x.dtype == jnp.bool_ else lax.reduce_min(x, axes)
+
+
+Extremum = Callable[[jax.Array, tuple[int, ...]], jax.Array]
+
+
+def first_index(x: jax.Array, value: jax.Array, axis: int) -> jax.Array:
+    """Index along ``axis`` of the first element equal to ``value``, or of the first NaN.
+
+    Two vectorised reductions: on CPU 5 to 15 times faster than XLA's variadic argmax.
+    """
+    size = x.shape[axis]
+    index_dtype = jnp.int32 if size < 2**31 else jnp.int64
+    position = lax.broadcasted_iota(index_dtype, x.shape, axis)
+    hit = x == kept(x, value, (axis,))
+    if is_float(x):
+        hit = hit | is_nan(x)
+    none = jnp.full((), max(size - 1, 0), index_dtype)
+    return lax.reduce_min(jnp.where(hit, position, none), (axis,)).astype(jnp.int64)
+
+
+def _arg_extremum(extremum: Extremum) -> Rule:
+    def emit(ctx: RuleContext, x: jax.Array, dim: int | None = None, keepdim: bool = False) -> Any:
+        x = x.reshape(-1) if dim is None else at_least_1d(x)
+        axis = 0 if dim is None else axis_of(dim, x.ndim)
+        return _shaped(ctx, first_index(x, extremum(x, (axis,)), axis))
+
+    return emit
+
+
+def _whole_extremum(extremum: Extremum) -> Rule:
+    def emit(ctx: RuleContext, x: jax.Array, dim: Dims = None, keepdim: bool = False) -> Any:
+        return _shaped(ctx, extremum(x, axes_of(dim, x.ndim)))
+
+    return emit
+
+
+def _indexed_extremum(extremum: Extremum) -> Rule:
+    def emit(ctx: RuleContext, x: jax.Array, dim: int, keepdim: bool = False) -> Any:
+        x = at_least_1d(x)
+        axis = axis_of(dim, x.ndim)
+        value = extremum(x, (axis,))
+        return _shaped(ctx, value), _shaped(ctx, first_index(x, value, axis), 1)
+
+    return emit
+
+
+for _name, _extremum in (("max", maximum), ("min", minimum)):
+    rule(f"arg{_name}")(_arg_extremum(_extremum))
+    rule(_name, f"a{_name}")(_whole_extremum(_extremum))
+    rule(f"{_name}.dim")(_indexed_extremum(_extremum))
+
+
+@rule("_aminmax", "_aminmax.dim")
+def _aminmax(ctx: RuleContext, x: jax.Array, dim: Dims = None, keepdim: bool = False) -> Any:
+    axes = axes_of(dim, x.ndim)
+    return _shaped(ctx, minimum(x, axes)), _shaped(ctx, maximum(x, axes), 1)
+
+
+@rule("aminmax")
+def _aminmax_keyword(
+    ctx: RuleContext, x: jax.Array, *, dim: Dims = None, keepdim: bool = False
+) -> Any:
+    return _aminmax(ctx, x, dim, keepdim)
+
+
+# --- variance ------------------------------------------------------------------------
+
+
+def squared(x: jax.Array) -> jax.Array:
+    """|x|^2, real for complex input."""
+    if jnp.issubdtype(x.dtype, jnp.complexfloating):
+        return lax.real(x) * lax.real(x) + lax.imag(x) * lax.imag(x)
+    return x * x
+
+
+def moments(x: jax.Array, axes: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
+    """Mean and sum of squared deviations over ``axes``, both with the axes kept.
+
+    Two passes: the one-pass form (mean of squares less square of the mean) loses all
+    digits when the mean is large beside the deviation.
+    """
+    mean = kept(x, lax.reduce_sum(x, axes) / number(count(x, axes), x.dtype), axes)
+    return mean, kept(x, lax.reduce_sum(squared(x - mean), axes), axes)
+
+
+def _variance(ctx: RuleContext, x: jax.Array, dim: Dims, correction: Any) -> Any:
+    x = ctx.widened(x)
+    axes = axes_of(dim, x.ndim)
+    mean, deviation = moments(x, axes)
+    left = count(x, axes) - (1 if correction is None else correction)
+    # A correction of n or more divides by zero (aten/src/ATen/native/SharedReduceOps.h).
+    divisor = lax.max(number(left, deviation.dtype), number(0, deviation.dtype))
+    return deviation / divisor, mean
+
+
+def _variance_rule(root: bool, with_mean: bool) -> Rule:
+    def emit(
+        ctx: RuleContext, x: jax.Array, dim: Dims = None, *, correction: Any, keepdim: bool = False
+    ) -> Any:
+        variance, mean = _variance(ctx, x, dim, correction)
+        spread = _shaped(ctx, lax.sqrt(variance) if root else variance)
+        return (spread, _shaped(ctx, mean, 1)) if with_mean else spread
+
+    return emit
+
+
+rule("var.correction")(_variance_rule(root=False, with_mean=False))
+rule("std.correction")(_variance_rule(root=True, with_mean=False))
+rule("var_mean.correction")(_variance_rule(root=False, with_mean=True))
+rule("std_mean.correction")(_variance_rule(root=True, with_mean=True))
+
+
+# --- norms ---------------------------------------------------------------------------
+
+
+def vector_norm(x: jax.Array, order: float, axes: tuple[int, ...]) -> jax.Array:
+    """The ``order``-norm over ``axes``, real, in the dtype of ``x``; half must be widened."""
+    if order == 2:
+        return lax.sqrt(lax.reduce_sum(squared(x), axes))
+    size = lax.abs(x)
+    if order == 0:
+        return lax.reduce_sum((x != jnp.zeros((), x.dtype)).astype(size.dtype), axes)
+    if order == 1:
+        return lax.reduce_sum(size, axes)
+    if math.isinf(order):
+        if count(x, axes) == 0:
+            return jnp.zeros([s for i, s in enumerate(x.shape) if i not in axes], size.dtype)
+        return (lax.reduce_max if order > 0 else lax.reduce_min)(size, axes)
+    power = lax.pow(size, number(order, size.dtype))
+    return lax.pow(lax.reduce_sum(power, axes), number(1 / order, size.dtype))
+
+
+def _norm(ctx: RuleContext, x: jax.Array, order: Any, dim: Dims, dtype: str | None) -> Any:
+    order = 2 if order is None else order
+    if isinstance(order, complex):
+        raise Unsupported("a norm of complex order")
+    wide = ctx.widened(x.astype(dtype or x.dtype))
+    return _shaped(ctx, vector_norm(wide, float(order), axes_of(dim, x.ndim)))
+
+
+@rule("linalg_vector_norm", static=("ord",))
+def _linalg_vector_norm(
+    ctx: RuleContext,
+    x: jax.Array,
+    order: Any = 2,
+    dim: Dims = None,
+    keepdim: bool = False,
+    *,
+    dtype: str | None = None,
+) -> Any:
+    return _norm(ctx, x, order, dim, dtype)
+
+
+@rule("norm.Scalar", "norm.ScalarOpt_dim", static=("p",))
+def _norm_dim(
+    ctx: RuleContext, x: jax.Array, p: Any = 2, dim: Dims = None, keepdim: bool = False
+) -> Any:
+    return _norm(ctx, x, p, dim, None)
+
+
+@rule("norm.ScalarOpt_dtype", "norm.ScalarOpt_dim_dtype", static=("p",))
+def _norm_dtype(
+    ctx: RuleContext,
+    x: jax.Array,
+    p: Any,
+    dim: Dims = None,
+    keepdim: bool = False,
+    *,
+    dtype: str | None = None,
+) -> Any:
+    return _norm(ctx, x, p, dim, dtype)
+
+
+@rule("dist", static=("p",))
+def _dist(ctx: RuleContext, x: jax.Array, y: jax.Array, p: Any = 2) -> Any:
+    x, y = ctx.computed(x, y)
+    return _norm(ctx, x - y, p, None, None)
+
+
+@rule("renorm", static=("p",))
+def _renorm(ctx: RuleContext, x: jax.Array, p: Any, dim: int, maxnorm: Any) -> Any:
+    wide = ctx.widened(x)
+    axes = tuple(i for i in range(x.ndim) if i != axis_of(dim, x.ndim))
+    norm = kept(wide, vector_norm(wide, float(p), axes), axes)
+    limit = number(maxnorm, norm.dtype)
+    # The 1e-7 is ATen's (native/Normalization.cpp, renorm_scale_factor).
+    factor = jnp.where(norm > limit, limit / (norm + number(1e-7, norm.dtype)), 1)
+    return wide * factor.astype(norm.dtype)
+
+
+@rule("logsumexp")
+def _logsumexp(ctx: RuleContext, x: jax.Array, dim: Dims, keepdim: bool = False) -> Any:
+    if jnp.issubdtype(x.dtype, jnp.complexfloating):
+        raise Unsupported("logsumexp of complex numbers")
+    x = _accumulated(ctx, x)
+    axes = axes_of(dim, x.ndim)
+    largest = lax.reduce_max(x, axes)
+    largest = jnp.where(lax.is_finite(largest), largest, jnp.zeros((), x.dtype))
+    total = lax.reduce_sum(lax.exp(x - kept(x, largest, axes)), axes)
+    return _shaped(ctx, lax.log(total) + largest)

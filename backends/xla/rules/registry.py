@@ -1,0 +1,65 @@
+"""The table of XLA rules: functional ATen overload -> a function that emits JAX operations.
+
+A rule is called while a chunk is traced. It receives a ``RuleContext`` and the
+operator's arguments exactly as the ATen schema orders them, defaults filled in:
+positional arguments by position, keyword-only arguments by name. Of these,
+
+* a tensor is a ``jax.Array`` tracer of the tensor's logical shape and exact dtype
+  (a Python number that PyTorch wrapped into a tensor is a 0-d array of float64,
+  int64, bool or complex128);
+* ``Tensor?`` may be ``None``; ``Tensor[]`` is a list;
+* ``Scalar`` is a Python number, or a 0-d float64/int64 array once its place has
+  become a dynamic scalar (a rule that needs the number while tracing declares so
+  with ``static``);
+* ``ScalarType`` is the dtype's name, ``int[]`` a tuple, ``str`` a str;
+* ``layout``, ``device``, ``pin_memory``, ``memory_format`` and ``generator`` are
+  dropped, and so is ``out``.
+
+It returns one array a schema result (a tuple where there are several, a list for
+``Tensor[]``, ``None`` for an undefined tensor). The shape must be ``ctx.out[k].shape``;
+the dtype is converted to ``ctx.out[k].dtype`` by the emitter. 64-bit types are on
+while rules run. In-place and ``out=`` overloads have no rules of their own: the
+emitter calls the functional rule and writes the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fuse.backends.xla.rules.context import RuleContext
+
+Rule = Callable[..., Any]
+
+RULES: dict[str, Rule] = {}
+STATIC_SCALARS: dict[str, frozenset[str]] = {}
+
+
+class Unsupported(Exception):
+    """Raised by a rule for arguments it cannot express; the operator then runs on the host.
+
+    Raise it before emitting anything, from shapes, dtypes and attributes alone.
+    """
+
+
+def rule(*overloads: str, static: tuple[str, ...] = ()) -> Callable[[Rule], Rule]:
+    """Register one function for ATen overloads such as ``"add.Tensor"`` or ``"relu"``.
+
+    An overload called ``default`` is written without it. ``static`` names Scalar
+    arguments (or wrapped-number tensor arguments) that must stay Python numbers.
+    Registering an overload twice raises ``ValueError``.
+    """
+
+    def register(function: Rule) -> Rule:
+        for name in overloads:
+            if name in RULES:
+                raise ValueError(f"operator aten::{name} has two XLA rules")
+            RULES[name] = function
+            if static:
+                STATIC_SCALARS[name] = frozenset(static)
+        return function
+
+    return register
+
+
+__all__ = ["RULES", "STATIC_SCALARS", "Rule", "RuleContext", "Unsupported", "rule"]

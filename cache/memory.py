@@ -1,0 +1,82 @@
+"""The memory tier: live objects, bounded by entries and by bytes."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import Any, final
+
+from cachetools import Cache, LRUCache
+from fuse.cache.errors import TierBypassError
+from fuse.cache.key import Key
+from fuse.cache.tier import Tier
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Live:
+    """A live object, its key, and the bytes it is counted with (its stored size, where known)."""
+
+    key: Key
+    value: Any
+    size: int
+
+
+@final
+class MemoryTier(Tier[Live]):
+    """Live objects by digest; the least recently used go first. Safe to share by threads."""
+
+    def __init__(self, max_entries: int, max_bytes: int) -> None:
+        """Bound the tier by both numbers."""
+        self._lock = threading.Lock()
+        self._max_entries = max_entries
+        self._live: LRUCache[str, Live] = LRUCache(max_bytes, getsizeof=lambda live: live.size)
+        self.evictions = 0
+
+    def get(self, key: Key) -> Live | None:
+        """Return the live object of ``key`` and make it the most recently used. Never raises."""
+        with self._lock:
+            live: Live | None = self._live.get(key.digest)
+            return live
+
+    def put(self, key: Key, value: Live) -> None:
+        """Keep ``value``, and let the least recently used go until both bounds hold.
+
+        Raises:
+            TierBypassError: the object alone is larger than the bound in bytes.
+        """
+        with self._lock:
+            before = len(self._live) + (key.digest not in self._live)
+            if value.size > self._live.maxsize:
+                self._live.pop(key.digest, None)
+                raise TierBypassError(
+                    "too-large", f"{value.size} bytes exceed the memory tier", warn=False
+                )
+            self._live[key.digest] = value
+            while len(self._live) > self._max_entries:
+                self._live.popitem()
+            self.evictions += before - len(self._live)
+
+    def resize(self, key: Key, size: int) -> None:
+        """Count the object of ``key``, if it is still here, with ``size`` bytes from now on."""
+        live = self.get(key)
+        if live is not None and live.size != size:
+            self.put(key, Live(live.key, live.value, size))
+
+    def stored_keys(self) -> list[Key]:
+        """Return the keys of the live objects."""
+        with self._lock:
+            # Past LRUCache's own item access, which would count as a use of every object.
+            return [Cache.__getitem__(self._live, digest).key for digest in self._live]
+
+    def clear(self) -> int:
+        """Drop every object; return how many there were."""
+        with self._lock:
+            count = len(self._live)
+            self._live.clear()
+            return count
+
+    def usage(self) -> tuple[int, int]:
+        """Return (entries, bytes)."""
+        with self._lock:
+            return len(self._live), int(self._live.currsize)

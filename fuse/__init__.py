@@ -1,0 +1,32 @@
+"""fuse: a PyTorch device, "tpu", that records eager operations and runs them fused on XLA.
+
+``import fuse`` is light: neither torch's device core nor JAX is loaded before first use.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+__version__ = "0.1.0"
+
+_PUBLIC = {
+    "set_mode": "fuse.modes",
+    "get_mode": "fuse.modes",
+    "set_backend": "fuse.modes",
+    "get_backend": "fuse.modes",
+    "FusedEager": "fuse.modes",
+    "StrictEager": "fuse.modes",
+    "DebugEager": "fuse.modes",
+    "stats": "fuse.statistics",
+    "reset_stats": "fuse.statistics",
+    "explain": "fuse.explain",
+}
+__all__ = ["__version__", *_PUBLIC]
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name on first use (PEP 562): ``import torch`` imports this package."""
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'fuse' has no attribute {name!r}")
+    return getattr(importlib.import_module(_PUBLIC[name]), name)

@@ -1,0 +1,89 @@
+"""Every setting, and the only reader of environment variables.
+
+Each function reads its variable when called, so that a test or a program may set it
+before the first use of the device. A value that does not exist raises ``ConfigError``
+with the valid ones.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from fuse.errors import ConfigError, describe
+
+MODES = ("debug", "strict", "fused")
+BACKENDS = ("xla", "numpy")
+FALLBACKS = ("warn", "error", "silent")
+
+
+def choice(what: str, value: str, valid: tuple[str, ...], remedy: str = "") -> str:
+    """Return ``value`` if it is one of ``valid``; otherwise raise ``ConfigError``."""
+    if value not in valid:
+        raise ConfigError(
+            describe(
+                f"unknown {what} {value!r}: the valid ones are {', '.join(map(repr, valid))}",
+                remedy=remedy or f"use one of {', '.join(valid)}",
+            )
+        )
+    return value
+
+
+def mode() -> str:
+    """``FUSE_MODE``: debug, strict or fused (the default)."""
+    return choice("mode", os.environ.get("FUSE_MODE", "fused"), MODES)
+
+
+def backend() -> str:
+    """``FUSE_BACKEND``: xla (the default) or numpy."""
+    return choice("backend", os.environ.get("FUSE_BACKEND", "xla"), BACKENDS)
+
+
+def host_fallback() -> str:
+    """``FUSE_HOST_FALLBACK``: warn (once an operator, the default), error, or silent."""
+    return choice(
+        "FUSE_HOST_FALLBACK", os.environ.get("FUSE_HOST_FALLBACK", "warn"), FALLBACKS
+    )
+
+
+def max_operations() -> int:
+    """``FUSE_MAX_OPERATIONS``: operations after which a trace is cut (default 4096)."""
+    return _positive("FUSE_MAX_OPERATIONS", 4096)
+
+
+def explain() -> frozenset[str]:
+    """``FUSE_EXPLAIN``: a comma-separated set; ``recompiles`` prints every compile's cause."""
+    return frozenset(filter(None, os.environ.get("FUSE_EXPLAIN", "").split(",")))
+
+
+def build_dir() -> Path:
+    """``FUSE_BUILD_DIR``: where the native core is built (default: in the user's cache)."""
+    return Path(os.environ.get("FUSE_BUILD_DIR") or user_cache() / "native")
+
+
+def user_cache() -> Path:
+    """The user's cache folder for fuse (XDG base directory specification)."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "fuse"
+
+
+def compiler() -> str:
+    """``CXX``: the C++ compiler that builds the native core (default g++)."""
+    return os.environ.get("CXX", "g++")
+
+
+def memory_entries() -> int:
+    """``FUSE_CACHE_ENTRIES``: executables the memory tier holds (default 4096)."""
+    return _positive("FUSE_CACHE_ENTRIES", 4096)
+
+
+def memory_bytes() -> int:
+    """``FUSE_CACHE_BYTES``: bytes of executables the memory tier holds (default 2 GiB)."""
+    return _positive("FUSE_CACHE_BYTES", 2 << 30)
+
+
+def _positive(name: str, default: int) -> int:
+    text = os.environ.get(name, str(default))
+    if not text.isdigit() or int(text) == 0:
+        raise ConfigError(describe(f"{name}={text!r} is not a positive whole number"))
+    return int(text)

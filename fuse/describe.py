@@ -1,0 +1,117 @@
+"""From what the native core says of a call to a ``Node``.
+
+The core describes a call in plain tuples (``describe.cpp`` says which); this file gives
+them names, finds the functional target and says where each of its results goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fuse.trace.functional import functional_name
+from fuse.trace.node import (
+    DroppedArg,
+    DtypeArg,
+    HostArg,
+    Node,
+    NumberArg,
+    Operand,
+    Output,
+    TensorArg,
+    Write,
+)
+from fuse.trace.random_blocks import blocks, is_random
+from fuse.trace.source import user_line
+from fuse.trace.spec import Layout, View
+
+_ARGUMENT, _NEW, _UNDEFINED, _LIST = range(4)  # trie.h, Result::Kind
+
+
+def argument(raw: Any) -> Any:
+    """One described argument as an argument of a ``Node``."""
+    if isinstance(raw, list):
+        return tuple(argument(item) for item in raw)
+    if not isinstance(raw, tuple) or not raw or not isinstance(raw[0], str):
+        return raw
+    tag, *rest = raw
+    if tag == "T":
+        return TensorArg(rest[0])
+    if tag == "S":
+        return NumberArg(rest[0], rest[1])
+    if tag == "H":
+        return HostArg(*rest)
+    if tag == "D":
+        return DtypeArg(rest[0])
+    return DroppedArg()
+
+
+def _operand(raw: tuple[Any, ...]) -> Operand:
+    value, dtype, shape, strides, offset, place, fresh, initialised, layout = raw
+    return Operand(
+        value, View(dtype, shape, strides, offset), Layout(*layout), place, fresh, initialised
+    )
+
+
+def _slots(
+    raw_results: list[tuple[int, int, int]],
+    args: tuple[Any, ...],
+    outputs: int,
+    writes: tuple[Write, ...],
+) -> tuple[int | None, ...]:
+    slots: list[int | None] = []
+    taken: set[int] = set()
+    by_operand = {write.operand: index for index, write in enumerate(writes)}
+    for kind, index, count in raw_results:
+        if kind == _ARGUMENT:
+            for operand in _operand_numbers(args[index]):
+                slots.append(outputs + by_operand[operand])
+                taken.add(by_operand[operand])
+        elif kind == _UNDEFINED:
+            slots.append(None)
+        else:
+            slots += range(index, index + count)
+    # Writes that no result names (running statistics, foreach lists) come last, in order.
+    slots += [outputs + index for index in range(len(writes)) if index not in taken]
+    return tuple(slots)
+
+
+def _operand_numbers(arg: Any) -> list[int]:
+    if isinstance(arg, TensorArg):
+        return [arg.index]
+    return [number for item in arg for number in _operand_numbers(item)]
+
+
+def build_node(
+    name: str,
+    args: tuple[Any, ...],
+    operands: list[tuple[Any, ...]],
+    tensors: list[tuple[Any, ...]],
+    writes: list[tuple[Any, ...]],
+    results: list[tuple[int, int, int]],
+    has_rule: Callable[[str], bool],
+) -> Node:
+    """Return the node of a described call, with the user's source line."""
+    arguments = tuple(argument(raw) for raw in args)
+    outputs = tuple(
+        Output(value, View(dtype, shape, strides), Layout(*layout))
+        for value, dtype, shape, strides, layout in tensors
+    )
+    written = tuple(Write(operand, value, Layout(*layout)) for operand, value, layout in writes)
+    target = functional_name(name, has_rule)
+    known = tuple(_operand(raw) for raw in operands)
+    drawn = 0
+    if is_random(target):
+        views = [output.view for output in outputs] + [operand.view for operand in known]
+        drawn = max(blocks(target, max(view.numel for view in views)), 1)
+    return Node(
+        op=name,
+        target=target,
+        args=arguments,
+        operands=known,
+        outputs=outputs,
+        writes=written,
+        slots=_slots(results, arguments, len(outputs), written),
+        blocks=drawn,
+        source=user_line(),
+    )

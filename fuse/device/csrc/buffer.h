@@ -1,0 +1,120 @@
+// What one c10::Storage of the device stands for.
+#pragma once
+
+#include <ATen/core/TensorBase.h>
+#include <Python.h>
+#include <c10/core/ScalarType.h>
+#include <c10/core/Storage.h>
+#include <c10/util/SmallVector.h>
+#include <c10/util/intrusive_ptr.h>
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace fuse {
+
+// Owns one reference to a backend array. Dropping the last handle needs no GIL:
+// the Python reference is queued and released by the next thread that holds it.
+class ArrayHandle final : public c10::intrusive_ptr_target {
+ public:
+  // Steals the reference.
+  ArrayHandle(PyObject* array, size_t nbytes);
+  ~ArrayHandle() override;
+  PyObject* get() const {
+    return array_;
+  }
+  size_t nbytes() const {
+    return nbytes_;
+  }
+
+ private:
+  PyObject* array_;
+  size_t nbytes_;
+};
+
+using Array = c10::intrusive_ptr<ArrayHandle>;
+
+// The dense row-major array that a buffer holds; interned, so that a key stores one number.
+struct Layout {
+  c10::ScalarType dtype = c10::ScalarType::Byte;
+  c10::SmallVector<int64_t, 6> shape;
+};
+
+// Process-wide table of layouts. Thread-safe; a reference stays valid for ever.
+class LayoutTable {
+ public:
+  static LayoutTable& global();
+  uint32_t intern(c10::ScalarType dtype, c10::IntArrayRef shape);
+  const Layout& get(uint32_t id);
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Layout>> layouts_;
+  std::unordered_multimap<size_t, uint32_t> index_;
+};
+
+// The state behind one storage. Fields change only under the recorder's mutex, or
+// while nobody else can see the buffer (at birth and at death).
+struct Buffer {
+  uint64_t trace = 0; // serial of the trace in which `value` is meant
+  int32_t value = -1; // value number in that trace
+  uint32_t layout = 0; // of the current value
+  Array array; // the concrete value; null while pending or uninitialised
+  size_t nbytes = 0;
+  int8_t device = 0;
+  bool pending = false; // the value is a result of the trace being recorded
+  bool tracked = false; // a trace points here: death goes through the morgue
+  std::shared_ptr<std::string> poison; // why the value was lost, if it was
+
+  static Buffer* of(const at::TensorBase& tensor) {
+    return static_cast<Buffer*>(tensor.unsafeGetTensorImpl()->unsafe_storage().data_ptr().get_context());
+  }
+  static Buffer* of(const c10::Storage& storage) {
+    return static_cast<Buffer*>(storage.data_ptr().get_context());
+  }
+};
+
+// A new storage of `nbytes` bytes with its own buffer, whose value has layout `layout`.
+c10::Storage make_storage(size_t nbytes, uint32_t layout, int8_t device);
+// The deleter of every device DataPtr.
+void delete_buffer(void* context);
+// Where buffers go that die while a trace points at them; emptied under the recorder's mutex.
+class Morgue {
+ public:
+  static Morgue& global();
+  void add(Buffer* buffer);
+  std::vector<Buffer*> take();
+  std::mutex& mutex() {
+    return mutex_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<Buffer*> dead_;
+};
+
+// Bytes behind live storages of the device: now, and the highest since the last reset.
+struct MemoryStats {
+  int64_t allocated = 0;
+  int64_t peak = 0;
+  int64_t storages = 0;
+};
+MemoryStats memory_stats();
+void reset_peak_memory();
+void account(int64_t bytes, int64_t storages);
+
+// Gives `tensor` these sizes, row-major at offset 0, growing its storage where too small.
+void resize_contiguous(const at::TensorBase& tensor, c10::IntArrayRef sizes);
+// Sets the byte size of a storage of the device; bytes kept are those of the shorter.
+void resize_storage(c10::StorageImpl& storage, size_t nbytes);
+
+// Sizes in memory order (descending strides) if the view is dense and does not overlap.
+bool physical_shape(
+    c10::IntArrayRef sizes,
+    c10::IntArrayRef strides,
+    c10::SmallVectorImpl<int64_t>& shape);
+
+} // namespace fuse

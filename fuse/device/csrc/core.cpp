@@ -1,0 +1,13 @@
+// The core as one translation unit: PyTorch's headers are read once, which is most of the
+// time that building takes.
+#include "buffer.cpp" // NOLINT(bugprone-suspicious-include)
+#include "cut.cpp" // NOLINT
+#include "describe.cpp" // NOLINT
+#include "device.cpp" // NOLINT
+#include "encode.cpp" // NOLINT
+#include "generator.cpp" // NOLINT
+#include "kernels.cpp" // NOLINT
+#include "module.cpp" // NOLINT
+#include "op_info.cpp" // NOLINT
+#include "python_bridge.cpp" // NOLINT
+#include "recorder.cpp" // NOLINT

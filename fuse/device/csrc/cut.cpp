@@ -1,0 +1,226 @@
+// A cut: liveness, the stored plan, its execution, and the next trace.
+#include <torch/csrc/Exceptions.h>
+
+#include <algorithm>
+
+#include "recorder.h"
+
+namespace fuse {
+
+namespace {
+
+PyRef int_tuple(const std::vector<int32_t>& values) {
+  PyRef tuple = PyRef::steal(checked(PyTuple_New(static_cast<Py_ssize_t>(values.size()))));
+  for (size_t at = 0; at < values.size(); ++at) {
+    PyTuple_SET_ITEM(tuple.get(), static_cast<Py_ssize_t>(at), make_int(values[at]).release());
+  }
+  return tuple;
+}
+
+bool contains(const std::vector<int32_t>& outer, const std::vector<int32_t>& inner) {
+  return std::includes(outer.begin(), outer.end(), inner.begin(), inner.end());
+}
+
+} // namespace
+
+void Recorder::start_trace() {
+  settle_dead();
+  {
+    std::lock_guard<std::mutex> guard(Morgue::global().mutex());
+    for (Buffer* buffer : owner_) {
+      if (buffer != nullptr) {
+        buffer->tracked = false; // from here on it may be deleted where it dies
+      }
+    }
+  }
+  ++serial_;
+  cursor_ = root_.get();
+  operations_ = 0;
+  owner_.clear();
+  leaves_.clear();
+  dynamic_.clear();
+}
+
+void Recorder::settle_dead() {
+  for (Buffer* buffer : Morgue::global().take()) {
+    if (buffer->trace == serial_ && owner_[static_cast<size_t>(buffer->value)] == buffer) {
+      owner_[static_cast<size_t>(buffer->value)] = nullptr;
+    }
+    delete buffer; // a leaf's array stays alive in leaves_
+  }
+}
+
+std::vector<int32_t> Recorder::live_values() const {
+  std::vector<int32_t> live;
+  for (size_t value = 0; value < owner_.size(); ++value) {
+    if (owner_[value] != nullptr && owner_[value]->pending) {
+      live.push_back(static_cast<int32_t>(value));
+    }
+  }
+  return live;
+}
+
+std::vector<int32_t> Recorder::donatable_leaves() const {
+  std::vector<int32_t> leaves;
+  for (const Leaf& leaf : leaves_) {
+    if (leaf.array.use_count() == 1) { // only this trace holds it: overwritten, or its buffer died
+      leaves.push_back(leaf.value);
+    }
+  }
+  return leaves;
+}
+
+Plan* Recorder::find_plan(
+    TrieNode& node, const std::vector<int32_t>& live, const std::vector<int32_t>& donatable) {
+  Plan* usable = nullptr;
+  for (Plan& plan : node.plans) {
+    if (plan.live == live && plan.donated == donatable) {
+      return &plan;
+    }
+    // What the garbage collector frees late must not cost a compile.
+    if (contains(plan.live, live) && contains(donatable, plan.donated) &&
+        (usable == nullptr || plan.live.size() < usable->live.size())) {
+      usable = &plan;
+    }
+  }
+  return usable;
+}
+
+Plan* Recorder::make_plan(
+    TrieNode& node, std::vector<int32_t> live, std::vector<int32_t> donatable) {
+  PyRef nodes = PyRef::steal(checked(PyList_New(0)));
+  std::vector<const TrieNode*> path;
+  for (const TrieNode* step = &node; step->parent != nullptr; step = step->parent) {
+    path.push_back(step);
+  }
+  for (auto step = path.rbegin(); step != path.rend(); ++step) {
+    std::vector<int32_t> dynamic;
+    for (size_t at = 0; at < (*step)->scalars.size(); ++at) {
+      if ((*step)->scalars[at].dynamic) {
+        dynamic.push_back(static_cast<int32_t>(at));
+      }
+    }
+    PyRef item = pack(PyRef::borrow((*step)->record.get()), int_tuple(dynamic));
+    PyList_Append(nodes.get(), item.get());
+  }
+  PyRef handle =
+      call_engine("plan", pack(std::move(nodes), int_tuple(live), int_tuple(donatable)));
+  // The plan says which of the donatable leaves it really consumes.
+  PyRef donated = PyRef::steal(checked(PyObject_GetAttrString(handle.get(), "donated")));
+  std::vector<int32_t> consumed;
+  for (Py_ssize_t at = 0; at < PyTuple_Size(donated.get()); ++at) {
+    consumed.push_back(static_cast<int32_t>(PyLong_AsLong(PyTuple_GetItem(donated.get(), at))));
+  }
+  node.plans.push_back(Plan{std::move(live), std::move(consumed), std::move(handle)});
+  return &node.plans.back();
+}
+
+void Recorder::execute(Plan& plan) {
+  PyRef arrays = PyRef::steal(checked(PyList_New(static_cast<Py_ssize_t>(leaves_.size()))));
+  for (size_t at = 0; at < leaves_.size(); ++at) {
+    PyObject* array = leaves_[at].array->get();
+    Py_INCREF(array);
+    PyList_SET_ITEM(arrays.get(), static_cast<Py_ssize_t>(at), array);
+  }
+  PyRef scalars = PyRef::steal(checked(PyBytes_FromStringAndSize(
+      reinterpret_cast<const char*>(dynamic_.data()),
+      static_cast<Py_ssize_t>(dynamic_.size() * sizeof(uint64_t)))));
+  PyRef results = call_engine(
+      "execute", pack(PyRef::borrow(plan.handle.get()), std::move(arrays), std::move(scalars)));
+  adopt(plan, results.get());
+}
+
+void Recorder::adopt(const Plan& plan, PyObject* arrays) {
+  PyRef sequence = PyRef::steal(checked(PySequence_Fast(arrays, "a plan returns a sequence")));
+  TORCH_CHECK(
+      static_cast<size_t>(PySequence_Fast_GET_SIZE(sequence.get())) == plan.live.size(),
+      "a plan returned ",
+      PySequence_Fast_GET_SIZE(sequence.get()),
+      " arrays for ",
+      plan.live.size(),
+      " live values");
+  settle_dead(); // buffers may have died on other threads while the chunk ran
+  for (size_t at = 0; at < plan.live.size(); ++at) {
+    Buffer* buffer = owner_[static_cast<size_t>(plan.live[at])];
+    if (buffer == nullptr) {
+      continue;
+    }
+    PyObject* array = PySequence_Fast_GET_ITEM(sequence.get(), static_cast<Py_ssize_t>(at));
+    Py_INCREF(array);
+    buffer->array = c10::make_intrusive<ArrayHandle>(array, buffer->nbytes);
+    buffer->pending = false;
+  }
+}
+
+void Recorder::poison(const std::string& why) {
+  auto text = std::make_shared<std::string>(why);
+  settle_dead();
+  for (Buffer* buffer : owner_) {
+    if (buffer != nullptr && buffer->pending) {
+      buffer->pending = false;
+      buffer->poison = text;
+    }
+  }
+}
+
+void Recorder::cut_locked(CutReason reason) {
+  if (operations_ == 0) {
+    start_trace();
+    return;
+  }
+  settle_dead();
+  std::vector<int32_t> live = live_values();
+  if (!live.empty()) {
+    std::vector<int32_t> donatable = donatable_leaves();
+    GilGuard gil;
+    drain_releases();
+    Plan* plan = find_plan(*cursor_, live, donatable);
+    try {
+      if (plan == nullptr) {
+        plan = make_plan(*cursor_, std::move(live), std::move(donatable));
+      }
+      execute(*plan);
+    } catch (python_error& error) {
+      error.restore();
+      if (PyErr_ExceptionMatches(PyExc_Exception) == 0) {
+        throw_python_error(); // an interrupt: the trace stays, and the next cut tries again
+      }
+      python_error again;
+      again.persist();
+      poison(again.what());
+      start_trace();
+      throw again;
+    }
+  }
+  ++stats_.traces;
+  ++stats_.cuts[static_cast<size_t>(reason)];
+  if (reason != CutReason::SizeBound) {
+    mark_at_ = 0; // the stream has ended by itself: there is no endless loop to mark
+  }
+  start_trace();
+}
+
+void Recorder::learn_period() {
+  // A long stream without a host read: find the smallest period of its tail and have the
+  // next trace marked at a multiple of it, so that cuts fall at the same place for ever.
+  std::vector<uint64_t> history;
+  for (const TrieNode* step = cursor_->parent == nullptr ? nullptr : cursor_; step->parent != nullptr;
+       step = step->parent) {
+    history.push_back(step->shape_hash);
+  }
+  constexpr size_t kChunk = 512; // operations a marked trace should hold at least
+  const size_t window = history.size() / 2;
+  for (size_t period = 1; period <= window; ++period) {
+    const size_t length = std::min(history.size() - period, std::max(2 * period, kChunk));
+    if (std::equal(history.begin(), history.begin() + static_cast<ptrdiff_t>(length),
+                   history.begin() + static_cast<ptrdiff_t>(period))) {
+      mark_at_ = period * std::max<size_t>(1, (kChunk + period - 1) / period);
+      if (mark_at_ >= limit_) {
+        mark_at_ = period;
+      }
+      return;
+    }
+  }
+}
+
+} // namespace fuse

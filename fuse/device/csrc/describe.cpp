@@ -1,0 +1,357 @@
+// A call never seen before: infer its outputs once, describe it to Python, grow the trie.
+#include <ATen/EmptyTensor.h>
+#include <ATen/core/List.h>
+#include <ATen/core/grad_mode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/util/strides.h>
+
+#include "recorder.h"
+
+namespace fuse {
+
+namespace {
+
+at::Tensor to_meta(const at::Tensor& tensor) {
+  if (!tensor.defined() || !tensor.is_privateuseone()) {
+    return tensor;
+  }
+  return at::Tensor(
+      at::detail::empty_strided_meta(tensor.sizes(), tensor.strides(), tensor.scalar_type()));
+}
+
+c10::IValue to_meta(const c10::IValue& value) {
+  if (value.isTensor()) {
+    return to_meta(value.toTensor());
+  }
+  if (value.isTensorList()) {
+    c10::List<at::Tensor> list;
+    for (const c10::IValue& item : value.toListRef()) {
+      list.push_back(to_meta(item.toTensor()));
+    }
+    return list;
+  }
+  if (value.isOptionalTensorList()) {
+    c10::List<std::optional<at::Tensor>> list;
+    for (const c10::IValue& item : value.toListRef()) {
+      list.push_back(
+          item.isTensor() ? std::make_optional(to_meta(item.toTensor())) : std::nullopt);
+    }
+    return list;
+  }
+  if (value.isDevice()) {
+    return c10::Device(c10::DeviceType::Meta);
+  }
+  if (value.isGenerator()) {
+    return {};
+  }
+  return value;
+}
+
+NewTensor spec_of(const at::Tensor& meta) {
+  NewTensor spec;
+  spec.dtype = meta.scalar_type();
+  spec.sizes.assign(meta.sizes().begin(), meta.sizes().end());
+  c10::SmallVector<int64_t, 6> shape;
+  if (physical_shape(meta.sizes(), meta.strides(), shape)) {
+    spec.strides.assign(meta.strides().begin(), meta.strides().end());
+  } else {
+    // Overlapping or gapped results have no place in a dense array: row-major instead.
+    auto strides = c10::contiguous_strides(meta.sizes());
+    spec.strides.assign(strides.begin(), strides.end());
+    shape.assign(meta.sizes().begin(), meta.sizes().end());
+  }
+  spec.nbytes = static_cast<size_t>(meta.numel()) * meta.itemsize();
+  spec.layout = LayoutTable::global().intern(spec.dtype, shape);
+  return spec;
+}
+
+// The layout that a buffer has after a write through `tensor`: the tensor's own where it
+// covers the whole storage, else the one it had.
+uint32_t layout_after_write(const at::Tensor& tensor, const Buffer& buffer) {
+  c10::SmallVector<int64_t, 6> shape;
+  const bool whole = tensor.storage_offset() == 0 &&
+      static_cast<size_t>(tensor.numel()) * tensor.element_size() == buffer.nbytes;
+  if (whole && physical_shape(tensor.sizes(), tensor.strides(), shape)) {
+    return LayoutTable::global().intern(tensor.scalar_type(), shape);
+  }
+  return buffer.layout;
+}
+
+PyRef layout_to_python(uint32_t id) {
+  const Layout& layout = LayoutTable::global().get(id);
+  return pack(PyRef::borrow(dtype_name(layout.dtype)), make_tuple(layout.shape));
+}
+
+} // namespace
+
+TrieNode* Recorder::add_child(
+    const c10::OperatorHandle& op, const OpInfo& info, c10::ArrayRef<c10::IValue> arguments) {
+  auto node = std::make_unique<TrieNode>();
+  node->parent = cursor_;
+  node->depth = cursor_->depth + 1;
+  node->op = &info;
+  node->shape_hash = call_.shape_hash;
+  for (const ScalarBits& scalar : call_.scalars) {
+    ScalarPlace place;
+    place.bits = scalar.bits;
+    place.kind = scalar.kind;
+    node->scalars.push_back(std::move(place));
+  }
+  if (!describe(*node, op, info, arguments)) {
+    return nullptr;
+  }
+  node->words.assign(call_.words.begin(), call_.words.end());
+  TrieNode* result = node.get();
+  cursor_->children.push_back(std::move(node));
+  ++stats_.nodes;
+  add_to_index(*cursor_);
+  return result;
+}
+
+bool Recorder::describe(
+    TrieNode& node,
+    const c10::OperatorHandle& op,
+    const OpInfo& info,
+    c10::ArrayRef<c10::IValue> arguments) {
+  refusal_.clear();
+  torch::jit::Stack meta;
+  for (const c10::IValue& value : arguments) {
+    meta.push_back(to_meta(value));
+  }
+  const torch::jit::Stack meta_arguments = meta;
+  try {
+    c10::impl::ExcludeDispatchKeyGuard below_autograd(c10::autograd_dispatch_keyset_with_ADInplaceOrView);
+    op.callBoxedForDispatchKey(c10::DispatchKey::Meta, meta);
+  } catch (const std::exception& error) {
+    refusal_ = error.what();
+    refusal_ = "no shape inference: " + refusal_.substr(0, refusal_.find('\n'));
+    // Either PyTorch refuses the call or it cannot infer its result without data. The host
+    // kernel decides: it raises PyTorch's own error, or runs as a counted fallback.
+    return false;
+  }
+  for (size_t at = 0; at < info.returns.size(); ++at) {
+    const c10::IValue& value = meta[at];
+    Result result;
+    if (info.returns[at].alias >= 0) {
+      result = {Result::Kind::Argument, info.returns[at].alias, 1};
+    } else if (value.isTensorList()) {
+      auto list = value.toTensorVector();
+      result = {Result::Kind::List, static_cast<int>(node.tensors.size()), static_cast<int>(list.size())};
+      for (const at::Tensor& item : list) {
+        node.tensors.push_back(spec_of(item));
+      }
+    } else if (value.isNone() || (value.isTensor() && !value.toTensor().defined())) {
+      result.kind = Result::Kind::Undefined;
+    } else if (value.isTensor()) {
+      result.index = static_cast<int>(node.tensors.size());
+      node.tensors.push_back(spec_of(value.toTensor()));
+    } else {
+      refusal_ = "its result is a Python number";
+      return false;
+    }
+    node.results.push_back(result);
+  }
+  describe_writes(node, info, arguments, meta_arguments);
+
+  GilGuard gil;
+  drain_releases();
+  size_t operand = 0;
+  size_t scalar = 0;
+  PyRef args = PyRef::steal(checked(PyTuple_New(static_cast<Py_ssize_t>(arguments.size()))));
+  for (size_t at = 0; at < arguments.size(); ++at) {
+    PyTuple_SET_ITEM(
+        args.get(),
+        static_cast<Py_ssize_t>(at),
+        to_python(arguments[at], info.kinds[at], operand, scalar).release());
+  }
+  auto value = static_cast<int64_t>(owner_.size());
+  PyRef tensors = PyRef::steal(checked(PyList_New(0)));
+  for (const NewTensor& spec : node.tensors) {
+    PyRef item = pack(
+        make_int(value++),
+        PyRef::borrow(dtype_name(spec.dtype)),
+        make_tuple(spec.sizes),
+        make_tuple(spec.strides),
+        layout_to_python(spec.layout));
+    PyList_Append(tensors.get(), item.get());
+  }
+  PyRef writes = PyRef::steal(checked(PyList_New(0)));
+  for (const Write& write : node.writes) {
+    PyRef item = pack(make_int(write.operand), make_int(value++), layout_to_python(write.layout));
+    PyList_Append(writes.get(), item.get());
+  }
+  PyRef results = PyRef::steal(checked(PyList_New(0)));
+  for (const Result& result : node.results) {
+    PyRef item = pack(
+        make_int(static_cast<int64_t>(result.kind)), make_int(result.index), make_int(result.count));
+    PyList_Append(results.get(), item.get());
+  }
+  PyRef answer = call_engine(
+      "describe",
+      pack(
+          make_string(info.name),
+          std::move(args),
+          operands_to_python(),
+          std::move(tensors),
+          std::move(writes),
+          std::move(results)));
+  if (answer.get() == Py_None) {
+    return false;
+  }
+  node.record = PyRef::borrow(PyTuple_GetItem(answer.get(), 0));
+  node.random_blocks = static_cast<uint32_t>(PyLong_AsLong(PyTuple_GetItem(answer.get(), 1)));
+  PyObject* pinned = PyTuple_GetItem(answer.get(), 2);
+  for (Py_ssize_t at = 0; at < PyTuple_Size(pinned); ++at) {
+    auto place = static_cast<size_t>(PyLong_AsLong(PyTuple_GetItem(pinned, at)));
+    node.scalars[place].pinned = true;
+  }
+  if (PyErr_Occurred() != nullptr) {
+    throw_python_error();
+  }
+  return true;
+}
+
+void Recorder::describe_writes(
+    TrieNode& node,
+    const OpInfo& info,
+    c10::ArrayRef<c10::IValue> arguments,
+    const torch::jit::Stack& meta) {
+  // Operand numbers count every device tensor of the call in order, as encode() met them.
+  uint32_t operand = 0;
+  auto visit = [&](const at::Tensor& tensor, const at::Tensor& after, bool written) {
+    if (!tensor.defined() || !tensor.is_privateuseone()) {
+      TORCH_CHECK(
+          !written || !tensor.defined(),
+          "Expected all tensors to be on the same device, but found at least two devices, tpu:0 "
+          "and ",
+          tensor.defined() ? tensor.device() : c10::Device(c10::kCPU),
+          "!");
+      return;
+    }
+    if (written) {
+      at::Tensor target = tensor;
+      Write write{operand, 0};
+      if (after.sizes() != tensor.sizes()) {
+        node.resizes.push_back({operand, {after.sizes().begin(), after.sizes().end()}});
+        c10::SmallVector<int64_t, 6> shape(after.sizes().begin(), after.sizes().end());
+        write.layout = LayoutTable::global().intern(tensor.scalar_type(), shape);
+      } else {
+        write.layout = layout_after_write(tensor, *call_.operands[operand].buffer);
+      }
+      node.writes.push_back(write);
+    }
+    ++operand;
+  };
+  for (size_t at = 0; at < arguments.size(); ++at) {
+    const c10::IValue& value = arguments[at];
+    if (value.isTensor()) {
+      visit(value.toTensor(), meta[at].toTensor(), info.written[at]);
+    } else if (value.isList() && (value.isTensorList() || value.isOptionalTensorList())) {
+      for (size_t item = 0; item < value.toListRef().size(); ++item) {
+        const c10::IValue& element = value.toListRef()[item];
+        if (element.isTensor()) {
+          visit(element.toTensor(), meta[at].toListRef()[item].toTensor(), info.written[at]);
+        }
+      }
+    }
+  }
+}
+
+PyRef Recorder::operands_to_python() {
+  PyRef list = PyRef::steal(checked(PyList_New(0)));
+  for (const Operand& operand : call_.operands) {
+    auto* impl = operand.tensor->unsafeGetTensorImpl();
+    PyRef item = pack(
+        make_int(operand.buffer->value),
+        PyRef::borrow(dtype_name(operand.tensor->scalar_type())),
+        make_tuple(impl->sizes()),
+        make_tuple(impl->strides()),
+        make_int(impl->storage_offset()),
+        make_int(operand.scalar),
+        PyRef::borrow(operand.first ? Py_True : Py_False),
+        PyRef::borrow(operand.initialised ? Py_True : Py_False),
+        layout_to_python(operand.buffer->layout));
+    PyList_Append(list.get(), item.get());
+  }
+  return list;
+}
+
+PyRef Recorder::to_python(
+    const c10::IValue& value, OpInfo::Kind kind, size_t& operand, size_t& scalar) {
+  // ("T", operand) device tensor, ("H", dtype, value, wrapped, scalar) host tensor,
+  // ("S", value, scalar) number that may vary, ("D", name) dtype, ("X",) dropped; else itself.
+  auto tag = [](const char* text) { return make_string(text); };
+  if (value.isTensor()) {
+    const at::Tensor& tensor = value.toTensor();
+    if (!tensor.defined()) {
+      return PyRef::borrow(Py_None);
+    }
+    if (tensor.is_privateuseone()) {
+      ++scalar; // its offset
+      return pack(tag("T"), make_int(static_cast<int64_t>(operand++)));
+    }
+    const c10::Scalar number = tensor.item();
+    PyRef plain;
+    PyRef place = PyRef::borrow(Py_None);
+    if (number.isBoolean()) {
+      plain = PyRef::borrow(number.toBool() ? Py_True : Py_False);
+    } else if (number.isComplex()) {
+      auto z = number.toComplexDouble();
+      plain = PyRef::steal(checked(PyComplex_FromDoubles(z.real(), z.imag())));
+    } else {
+      plain = number.isFloatingPoint() ? PyRef::steal(checked(PyFloat_FromDouble(number.toDouble())))
+                                       : make_int(number.toLong());
+      place = make_int(static_cast<int64_t>(scalar++));
+    }
+    return pack(
+        tag("H"),
+        PyRef::borrow(dtype_name(tensor.scalar_type())),
+        std::move(plain),
+        PyRef::borrow(tensor.unsafeGetTensorImpl()->is_wrapped_number() ? Py_True : Py_False),
+        std::move(place));
+  }
+  if (value.isNone()) {
+    return PyRef::borrow(Py_None);
+  }
+  if (value.isInt()) {
+    if (kind == OpInfo::Kind::Scalar) {
+      return pack(tag("S"), make_int(value.toInt()), make_int(static_cast<int64_t>(scalar++)));
+    }
+    if (kind == OpInfo::Kind::Dtype) {
+      return pack(
+          tag("D"), PyRef::borrow(dtype_name(static_cast<c10::ScalarType>(value.toInt()))));
+    }
+    return make_int(value.toInt());
+  }
+  if (value.isDouble()) {
+    PyRef number = PyRef::steal(checked(PyFloat_FromDouble(value.toDouble())));
+    if (kind == OpInfo::Kind::Scalar) {
+      return pack(tag("S"), std::move(number), make_int(static_cast<int64_t>(scalar++)));
+    }
+    return number;
+  }
+  if (value.isBool()) {
+    return PyRef::borrow(value.toBool() ? Py_True : Py_False);
+  }
+  if (value.isComplexDouble()) {
+    auto z = value.toComplexDouble();
+    return PyRef::steal(checked(PyComplex_FromDoubles(z.real(), z.imag())));
+  }
+  if (value.isString()) {
+    return make_string(value.toStringRef());
+  }
+  if (value.isIntList()) {
+    return make_tuple(c10::IntArrayRef(value.toIntVector()));
+  }
+  if (value.isList()) {
+    PyRef list = PyRef::steal(checked(PyList_New(0)));
+    for (const c10::IValue& item : value.toListRef()) {
+      PyRef element = to_python(item, kind, operand, scalar);
+      PyList_Append(list.get(), element.get());
+    }
+    return list;
+  }
+  return pack(tag("X")); // device or generator: the trace needs neither
+}
+
+} // namespace fuse

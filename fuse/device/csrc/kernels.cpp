@@ -1,0 +1,404 @@
+// Kernels with a meaning of their own: factories, views, resizing, copies, host reads.
+#include <ATen/EmptyTensor.h>
+#include <ATen/ExpandUtils.h>
+#include <ATen/native/CPUFallback.h>
+#include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/_reshape_alias_native.h>
+#include <ATen/ops/conj_physical.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/set_native.h>
+#include <ATen/ops/unfold_native.h>
+#include <ATen/ops/view_as_complex_native.h>
+#include <ATen/ops/view_as_real_native.h>
+#include <ATen/ops/view_native.h>
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/python_variable.h>
+#include <c10/util/strides.h>
+#include <torch/library.h>
+
+#include "device.h"
+#include "kernels.h"
+#include "recorder.h"
+
+namespace fuse {
+
+namespace {
+
+c10::DeviceIndex index_of(std::optional<c10::Device> device) {
+  if (device.has_value() && device->index() >= 0) {
+    TORCH_CHECK(
+        device->index() < c10::impl::getDeviceGuardImpl(c10::DeviceType::PrivateUse1)->deviceCount(),
+        "invalid tpu device index ",
+        static_cast<int>(device->index()),
+        ": there are ",
+        static_cast<int>(c10::impl::getDeviceGuardImpl(c10::DeviceType::PrivateUse1)->deviceCount()),
+        " devices, numbered from 0");
+    return device->index();
+  }
+  return current_device();
+}
+
+at::Tensor new_tensor(
+    c10::IntArrayRef sizes,
+    c10::IntArrayRef strides,
+    c10::ScalarType dtype,
+    c10::DeviceIndex device) {
+  const size_t nbytes = at::detail::computeStorageNbytes(
+      sizes, strides, c10::scalarTypeToTypeMeta(dtype).itemsize());
+  c10::SmallVector<int64_t, 6> shape;
+  uint32_t layout = 0;
+  if (physical_shape(sizes, strides, shape)) {
+    layout = LayoutTable::global().intern(dtype, shape);
+  } else {
+    const auto elements =
+        static_cast<int64_t>(nbytes / c10::scalarTypeToTypeMeta(dtype).itemsize());
+    layout = LayoutTable::global().intern(dtype, elements);
+  }
+  at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
+      make_storage(nbytes, layout, static_cast<int8_t>(device)),
+      c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+      c10::scalarTypeToTypeMeta(dtype));
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
+  return tensor;
+}
+
+void check_dense(std::optional<c10::Layout> layout) {
+  TORCH_CHECK(
+      !layout.has_value() || *layout == c10::Layout::Strided,
+      "the tpu device has dense (strided) tensors only, not layout ",
+      layout.value_or(c10::Layout::Strided),
+      "; call .to_dense() first or keep the tensor on the CPU");
+}
+
+at::Tensor empty(
+    c10::IntArrayRef sizes,
+    std::optional<c10::ScalarType> dtype,
+    std::optional<c10::Layout> layout,
+    std::optional<c10::Device> device,
+    std::optional<bool>,
+    std::optional<c10::MemoryFormat> format) {
+  check_dense(layout);
+  for (int64_t size : sizes) {
+    TORCH_CHECK(size >= 0, "Trying to create tensor with negative dimension ", size, ": ", sizes);
+  }
+  const auto type = dtype.value_or(c10::typeMetaToScalarType(c10::get_default_dtype()));
+  c10::SmallVector<int64_t, 6> strides(sizes.size());
+  switch (format.value_or(c10::MemoryFormat::Contiguous)) {
+    case c10::MemoryFormat::ChannelsLast: strides = c10::get_channels_last_strides_2d(sizes); break;
+    case c10::MemoryFormat::ChannelsLast3d: strides = c10::get_channels_last_strides_3d(sizes); break;
+    default: strides = c10::contiguous_strides(sizes);
+  }
+  return new_tensor(sizes, strides, type, index_of(device));
+}
+
+at::Tensor empty_strided(
+    c10::IntArrayRef sizes,
+    c10::IntArrayRef strides,
+    std::optional<c10::ScalarType> dtype,
+    std::optional<c10::Layout> layout,
+    std::optional<c10::Device> device,
+    std::optional<bool>) {
+  check_dense(layout);
+  const auto type = dtype.value_or(c10::typeMetaToScalarType(c10::get_default_dtype()));
+  return new_tensor(sizes, strides, type, index_of(device));
+}
+
+const at::Tensor& resize_(
+    const at::Tensor& self, c10::IntArrayRef sizes, std::optional<c10::MemoryFormat> format) {
+  if (self.sizes() == sizes) {
+    return self;
+  }
+  resize_contiguous(self, sizes);
+  if (format.has_value()) {
+    self.unsafeGetTensorImpl()->empty_tensor_restride(*format);
+  }
+  return self;
+}
+
+at::Tensor& set_source_storage(
+    at::Tensor& self,
+    at::Storage source,
+    int64_t offset,
+    c10::IntArrayRef sizes,
+    c10::IntArrayRef strides) {
+  auto* impl = self.unsafeGetTensorImpl();
+  TORCH_CHECK(
+      source.device() == self.device(),
+      "Attempted to set the storage of a tensor on device \"",
+      self.device(),
+      "\" to a storage on different device \"",
+      source.device(),
+      "\".");
+  impl->set_storage_keep_dtype(std::move(source));
+  impl->set_storage_offset(offset);
+  if (strides.empty() && !sizes.empty()) {
+    impl->set_sizes_contiguous(sizes);
+  } else {
+    impl->set_sizes_and_strides(sizes, strides);
+  }
+  const size_t needed = at::detail::computeStorageNbytes(
+      impl->sizes(), impl->strides(), impl->dtype().itemsize(), static_cast<size_t>(offset));
+  if (needed > impl->unsafe_storage().nbytes()) {
+    resize_storage(*impl->unsafe_storage().unsafeGetStorageImpl(), needed);
+  }
+  return self;
+}
+
+at::Tensor& set_source_whole(at::Tensor& self, at::Storage source) {
+  const auto count = static_cast<int64_t>(source.nbytes() / self.dtype().itemsize());
+  return set_source_storage(self, std::move(source), 0, count, {});
+}
+
+at::Tensor& set_source_tensor(at::Tensor& self, const at::Tensor& source) {
+  return set_source_storage(
+      self, source.storage(), source.storage_offset(), source.sizes(), source.strides());
+}
+
+at::Tensor& set_nothing(at::Tensor& self) {
+  auto empty = new_tensor({0}, {1}, self.scalar_type(), self.device().index());
+  return set_source_storage(self, empty.storage(), 0, 0, {});
+}
+
+// ---- copies ---------------------------------------------------------------------------
+
+// The whole buffer behind a device tensor as host memory: a CPU tensor of the tensor's own
+// sizes and strides over bytes that Python keeps alive (no copy where the platform is the CPU).
+at::Tensor host_view(const at::Tensor& tensor) {
+  Buffer* buffer = Buffer::of(tensor);
+  Array array = Recorder::global().materialise(buffer, current_read_reason());
+  const auto options = at::TensorOptions().dtype(tensor.scalar_type()).device(at::kCPU);
+  if (!array.defined() || tensor.numel() == 0) {
+    return at::zeros(tensor.sizes(), options); // memory that nothing was written to
+  }
+  GilGuard gil;
+  drain_releases();
+  PyRef bytes = call_engine("get", pack(PyRef::borrow(array->get())));
+  auto view = std::make_unique<Py_buffer>();
+  checked(PyObject_GetBuffer(bytes.get(), view.get(), PyBUF_SIMPLE) == 0 ? Py_None : nullptr);
+  auto* raw = view.release();
+  const size_t needed = at::detail::computeStorageNbytes(
+      tensor.sizes(),
+      tensor.strides(),
+      tensor.dtype().itemsize(),
+      static_cast<size_t>(tensor.storage_offset()));
+  auto release = [raw](void*) {
+    GilGuard inner;
+    PyBuffer_Release(raw);
+    delete raw;
+  };
+  if (static_cast<size_t>(raw->len) < needed) {
+    // The storage has grown past its value (resize_): the tail is uninitialised memory.
+    at::Tensor grown = at::zeros({static_cast<int64_t>(needed)}, options.dtype(at::kByte));
+    std::memcpy(grown.mutable_data_ptr(), raw->buf, static_cast<size_t>(raw->len));
+    release(nullptr);
+    return at::for_blob(
+               static_cast<char*>(grown.mutable_data_ptr()) +
+                   static_cast<size_t>(tensor.storage_offset()) * tensor.dtype().itemsize(),
+               tensor.sizes())
+        .strides(tensor.strides())
+        .options(options)
+        .deleter([grown](void*) {})
+        .make_tensor();
+  }
+  return at::for_blob(
+             static_cast<char*>(raw->buf) +
+                 static_cast<size_t>(tensor.storage_offset()) * tensor.dtype().itemsize(),
+             tensor.sizes())
+      .strides(tensor.strides())
+      .options(options)
+      .deleter(release)
+      .make_tensor();
+}
+
+// Gives `target`, which covers its whole storage, the value of a CPU tensor of its sizes.
+void put(const at::Tensor& target, const at::Tensor& source) {
+  Buffer* buffer = Buffer::of(target);
+  // In memory order, so that the array is row-major whatever the tensor's strides are.
+  at::Tensor ordered = at::empty_strided(
+      target.sizes(), target.strides(), source.options().dtype(target.scalar_type()));
+  ordered.copy_(source);
+  c10::SmallVector<int64_t, 6> shape;
+  physical_shape(target.sizes(), target.strides(), shape);
+  const uint32_t layout = LayoutTable::global().intern(target.scalar_type(), shape);
+  Array array;
+  {
+    GilGuard gil;
+    drain_releases();
+    // The engine keeps `ordered` alive for as long as the array may read its memory.
+    PyRef value = call_engine(
+        "put",
+        pack(
+            PyRef::steal(checked(THPVariable_Wrap(ordered.as_strided(ordered.numel() == 0 ? c10::IntArrayRef{0} : c10::IntArrayRef{ordered.numel()}, {1})))),
+            PyRef::borrow(dtype_name(target.scalar_type())),
+            make_tuple(shape),
+            make_int(buffer->device)));
+    array = c10::make_intrusive<ArrayHandle>(value.release(), buffer->nbytes);
+  }
+  Recorder::global().assign(buffer, std::move(array), layout);
+}
+
+bool covers_storage(const at::Tensor& tensor) {
+  c10::SmallVector<int64_t, 6> shape;
+  return tensor.storage_offset() == 0 &&
+      static_cast<size_t>(tensor.numel()) * tensor.element_size() == tensor.storage().nbytes() &&
+      physical_shape(tensor.sizes(), tensor.strides(), shape);
+}
+
+at::Tensor resolved(const at::Tensor& tensor) {
+  at::Tensor result = tensor;
+  if (result.is_neg()) {
+    result = at::_neg_view(result).neg();
+  }
+  return result.is_conj() ? at::conj_physical(result.conj()) : result;
+}
+
+void copy_device_to_device(const at::Tensor& self, const at::Tensor& source) {
+  if (self.device() != source.device()) {
+    self.copy_(source.cpu());
+    return;
+  }
+  static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", "");
+  static const OpInfo& info = OpInfo::of(op);
+  torch::jit::Stack stack{self, resolved(source), false};
+  Recorder::global().record(op, info, &stack);
+}
+
+at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool) {
+  if (self.is_same(source)) {
+    return self;
+  }
+  const at::Tensor expanded =
+      source.sizes() == self.sizes() ? source : source.expand(self.sizes());
+  if (self.is_conj() || self.is_neg()) {
+    // The memory holds the conjugate (or negative): write that.
+    at::Tensor plain = self.is_conj() ? self.conj() : at::_neg_view(self);
+    at::Tensor value = expanded.to(self.device(), self.scalar_type());
+    plain.copy_(self.is_conj() ? at::conj_physical(value.resolve_conj()) : value.neg());
+    return self;
+  }
+  if (self.is_privateuseone() && source.is_privateuseone()) {
+    copy_device_to_device(self, expanded);
+  } else if (self.is_privateuseone()) {
+    TORCH_CHECK(
+        source.is_cpu(), "cannot copy from device ", source.device(), " to the tpu device");
+    if (covers_storage(self)) {
+      put(self, resolved(expanded));
+    } else {
+      at::Tensor staged = empty_strided(
+          self.sizes(), c10::contiguous_strides(self.sizes()), self.scalar_type(), {}, self.device(), {});
+      put(staged, resolved(expanded));
+      copy_device_to_device(self, staged);
+    }
+  } else {
+    TORCH_CHECK(self.is_cpu(), "cannot copy from the tpu device to device ", self.device());
+    self.copy_(host_view(resolved(expanded)));
+  }
+  return self;
+}
+
+at::Tensor copy_from(const at::Tensor& source, const at::Tensor& target, bool non_blocking) {
+  at::Tensor self = target;
+  return copy_(self, source, non_blocking);
+}
+
+at::Tensor copy_from_and_resize(const at::Tensor& source, const at::Tensor& target) {
+  at::Tensor self = target;
+  if (self.sizes() != source.sizes()) {
+    self.resize_(source.sizes());
+  }
+  return copy_(self, source, false);
+}
+
+c10::Scalar local_scalar_dense(const at::Tensor& self) {
+  return host_view(resolved(self)).clone().item();
+}
+
+// ---- views: PyTorch's own kernels work on any storage of its true byte size --------------
+
+at::Tensor as_strided(
+    const at::Tensor& self,
+    c10::IntArrayRef sizes,
+    c10::IntArrayRef strides,
+    std::optional<int64_t> offset) {
+  return at::native::as_strided_tensorimpl(self, sizes, strides, offset);
+}
+at::Tensor view(const at::Tensor& self, c10::IntArrayRef sizes) {
+  return at::native::view(self, sizes);
+}
+at::Tensor reshape_alias(
+    const at::Tensor& self, c10::IntArrayRef sizes, c10::IntArrayRef strides) {
+  return at::native::_reshape_alias(self, sizes, strides);
+}
+at::Tensor unfold(const at::Tensor& self, int64_t dim, int64_t size, int64_t step) {
+  return at::native::unfold(self, dim, size, step);
+}
+at::Tensor view_as_real(const at::Tensor& self) {
+  return at::native::view_as_real(self);
+}
+at::Tensor view_as_complex(const at::Tensor& self) {
+  return at::native::view_as_complex(self);
+}
+
+// ---- everything else ---------------------------------------------------------------------
+
+void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  Recorder::global().record(op, OpInfo::of(op), stack);
+}
+
+class RecordKernel final : public c10::OperatorKernel {
+ public:
+  void operator()(
+      const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
+    if (info_ == nullptr) {
+      info_ = &OpInfo::of(op); // the same pointer whoever wins a race
+    }
+    Recorder::global().record(op, *info_, stack);
+  }
+
+ private:
+  const OpInfo* info_ = nullptr;
+};
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("empty.memory_format", &empty);
+  m.impl("empty_strided", &empty_strided);
+  m.impl("resize_", &resize_);
+  m.impl("set_.source_Storage_storage_offset", &set_source_storage);
+  m.impl("set_.source_Storage", &set_source_whole);
+  m.impl("set_.source_Tensor", &set_source_tensor);
+  m.impl("set_", &set_nothing);
+  m.impl("copy_", &copy_);
+  m.impl("_copy_from", &copy_from);
+  m.impl("_copy_from_and_resize", &copy_from_and_resize);
+  m.impl("_local_scalar_dense", &local_scalar_dense);
+  m.impl("as_strided", &as_strided);
+  m.impl("view", &view);
+  m.impl("_reshape_alias", &reshape_alias);
+  m.impl("unfold", &unfold);
+  m.impl("view_as_real", &view_as_real);
+  m.impl("view_as_complex", &view_as_complex);
+}
+
+TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
+}
+
+} // namespace
+
+void register_record_kernels(const std::vector<std::string>& names) {
+  static auto* library = new torch::Library(
+      torch::Library::IMPL,
+      "aten",
+      std::make_optional(c10::DispatchKey::PrivateUse1),
+      __FILE__,
+      __LINE__);
+  for (const std::string& name : names) {
+    library->impl(
+        name.c_str(),
+        torch::CppFunction::makeFromBoxedFunctor(std::make_unique<RecordKernel>()));
+  }
+}
+
+} // namespace fuse

@@ -1,0 +1,29 @@
+// What the recorder needs to know of an operator, worked out once from its schema.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <string>
+#include <vector>
+
+namespace fuse {
+
+struct OpInfo {
+  enum class Kind : uint8_t { Value, Scalar, Dtype };
+  struct Return {
+    int alias = -1; // argument that this result is, or -1 for a new tensor
+    bool list = false;
+  };
+
+  std::string name; // "add.Tensor", without the namespace for aten
+  std::vector<Kind> kinds; // one an argument
+  std::vector<bool> written; // the argument's memory is overwritten
+  std::vector<Return> returns;
+  bool nonfunctional = false; // writes an argument
+
+  static const OpInfo& of(const c10::OperatorHandle& op);
+  // Declares that positional arguments of `name` are written though the schema says nothing.
+  static void declare_hidden_writes(const std::string& name, const std::vector<int>& arguments);
+};
+
+} // namespace fuse

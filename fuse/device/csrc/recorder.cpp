@@ -1,0 +1,486 @@
+// The known path: find the call below the cursor, make its outputs, advance.
+#include "recorder.h"
+
+#include <ATen/native/CPUFallback.h>
+#include <ATen/ops/to.h>
+#include <c10/util/hash.h>
+
+#include <cstring>
+#include <thread>
+
+#include "generator.h"
+
+namespace fuse {
+
+namespace {
+constexpr size_t kLinearChildren = 8; // beyond this many children a hash index is kept
+
+uint64_t hash_words(c10::ArrayRef<uint64_t> words) {
+  uint64_t hash = words.size();
+  for (uint64_t word : words) {
+    hash = (hash ^ word) * 0x9E3779B97F4A7C15ull; // Fibonacci hashing; keys are compared whole
+    hash ^= hash >> 29;
+  }
+  return hash;
+}
+
+thread_local CutReason read_reason = CutReason::HostRead;
+std::atomic<std::thread::id> lock_owner{};
+} // namespace
+
+const char* cut_reason_name(CutReason reason) {
+  static constexpr const char* names[] = {
+      "host_read",
+      "synchronize",
+      "optimizer_step",
+      "repeat_mark",
+      "host_fallback",
+      "collective",
+      "mode_change",
+      "size_bound",
+      "every_operation",
+      "device_change"};
+  return names[static_cast<size_t>(reason)];
+}
+
+CutReason current_read_reason() {
+  return read_reason;
+}
+
+// The recorder's mutex. Never waited for with the GIL held: the holder may need the GIL.
+class Recorder::Lock {
+ public:
+  explicit Lock(Recorder& recorder) : mutex_(recorder.mutex_) {
+    TORCH_CHECK(
+        lock_owner.load(std::memory_order_relaxed) != std::this_thread::get_id(),
+        "an operation on the tpu device was called from inside the recorder "
+        "(from a finaliser or a signal handler); move it out of there");
+    acquire();
+  }
+  ~Lock() {
+    if (held_) {
+      release();
+    }
+  }
+  Lock(const Lock&) = delete;
+  Lock& operator=(const Lock&) = delete;
+  void release() {
+    lock_owner.store(std::thread::id(), std::memory_order_relaxed);
+    mutex_.unlock();
+    held_ = false;
+  }
+
+ private:
+  void acquire() {
+    if (!mutex_.try_lock()) {
+      GilRelease released;
+      mutex_.lock();
+    }
+    lock_owner.store(std::this_thread::get_id(), std::memory_order_relaxed);
+    held_ = true;
+  }
+  std::mutex& mutex_;
+  bool held_ = false;
+};
+
+Recorder::Recorder() : root_(std::make_unique<TrieNode>()), cursor_(root_.get()) {}
+
+Recorder& Recorder::global() {
+  static auto* recorder = new Recorder; // buffers may die after static destruction
+  return *recorder;
+}
+
+namespace {
+
+// What has to happen to an argument before the call can be recorded.
+enum class Need : uint8_t { Nothing, Move, Resolve };
+
+bool takes_host_indices(const OpInfo& info) {
+  const std::string& name = info.name;
+  return name.rfind("index", 0) == 0 || name.rfind("_index_put", 0) == 0 ||
+      name.rfind("_unsafe_index", 0) == 0 || name.rfind("_unsafe_masked_index", 0) == 0;
+}
+
+Need need_of(const at::Tensor& tensor, bool host_index_allowed) {
+  if (!tensor.defined()) {
+    return Need::Nothing;
+  }
+  if (tensor.is_privateuseone()) {
+    return tensor.is_conj() || tensor.is_neg() ? Need::Resolve : Need::Nothing;
+  }
+  TORCH_CHECK(
+      tensor.is_cpu() && (tensor.dim() == 0 || host_index_allowed),
+      "Expected all tensors to be on the same device, but found at least two devices, tpu:0 and ",
+      tensor.device(),
+      "!");
+  return host_index_allowed ? Need::Move : Need::Nothing;
+}
+
+at::Tensor prepared(const at::Tensor& tensor, Need need, c10::Device device) {
+  switch (need) {
+    case Need::Move: return tensor.to(device);
+    case Need::Resolve: return tensor.resolve_conj().resolve_neg();
+    default: return tensor;
+  }
+}
+
+c10::Device device_of(c10::ArrayRef<c10::IValue> arguments) {
+  for (const c10::IValue& value : arguments) {
+    if (value.isTensor() && value.toTensor().defined() && value.toTensor().is_privateuseone()) {
+      return value.toTensor().device();
+    }
+  }
+  return c10::Device(c10::DeviceType::PrivateUse1, 0);
+}
+
+// Refuses mixed devices; moves host indices; materialises lazy conjugation. Returns at once,
+// having changed nothing, for the usual call.
+void prepare(const OpInfo& info, torch::jit::Stack* stack) {
+  const size_t count = info.kinds.size();
+  auto arguments = torch::jit::last(*stack, count);
+  const bool indices = takes_host_indices(info);
+  for (size_t at = 0; at < count; ++at) {
+    c10::IValue& value = (*stack)[stack->size() - count + at];
+    if (value.isTensor()) {
+      Need need = need_of(value.toTensor(), indices && at > 0);
+      if (need != Need::Nothing) {
+        value = prepared(value.toTensor(), need, device_of(arguments));
+      }
+    } else if (value.isList() && !value.isIntList()) {
+      for (size_t item = 0; item < value.toListRef().size(); ++item) {
+        const c10::IValue& element = value.toListRef()[item];
+        if (!element.isTensor()) {
+          continue;
+        }
+        Need need = need_of(element.toTensor(), indices);
+        if (need != Need::Nothing) {
+          value.toList().set(item, prepared(element.toTensor(), need, device_of(arguments)));
+        }
+      }
+    }
+  }
+}
+
+} // namespace
+
+void Recorder::record(
+    const c10::OperatorHandle& op, const OpInfo& info, torch::jit::Stack* stack) {
+  prepare(info, stack);
+  std::string why;
+  {
+    Lock lock(*this);
+    if (try_record(op, info, stack)) {
+      return;
+    }
+    why = refusal_;
+  }
+  run_on_host(op, stack, why);
+}
+
+bool Recorder::try_record(
+    const c10::OperatorHandle& op, const OpInfo& info, torch::jit::Stack* stack) {
+  auto arguments = torch::jit::last(*stack, info.kinds.size());
+  const int8_t device = device_of(arguments).index() < 0 ? 0 : device_of(arguments).index();
+  if (device != device_) {
+    cut_locked(CutReason::DeviceChange);
+    device_ = device;
+  }
+  TrieNode* node = nullptr;
+  try {
+    encode(info, arguments);
+    node = find_child();
+    if (node == nullptr) {
+      node = add_child(op, info, arguments);
+    } else {
+      ++stats_.known;
+    }
+  } catch (...) {
+    undo_encode();
+    throw;
+  }
+  if (node == nullptr) {
+    undo_encode();
+    return false;
+  }
+  bind(*node, op, stack);
+  cursor_ = node;
+  ++operations_;
+  ++stats_.operations;
+  if (mark_at_ != 0 && operations_ == mark_at_) {
+    node->cut_after = true;
+    mark_at_ = 0;
+  }
+  if (mode() != Mode::Fused) {
+    cut_locked(CutReason::EveryOperation);
+  } else if (node->cut_after) {
+    cut_locked(CutReason::RepeatMark);
+  } else if (operations_ >= limit_) {
+    learn_period();
+    cut_locked(CutReason::SizeBound);
+  }
+  return true;
+}
+
+TrieNode* Recorder::find_child() {
+  const c10::ArrayRef<uint64_t> words = call_.words;
+  c10::SmallVector<TrieNode*, 4> close; // same structure, other numbers
+  auto matches = [&](TrieNode& child) {
+    if (child.words.size() != words.size() ||
+        std::memcmp(child.words.data(), words.data(), words.size() * sizeof(uint64_t)) != 0) {
+      return false;
+    }
+    for (size_t at = 0; at < call_.scalars.size(); ++at) {
+      if (!child.scalars[at].admits(call_.scalars[at].bits)) {
+        close.push_back(&child);
+        return false;
+      }
+    }
+    return true;
+  };
+  if (cursor_->index.empty()) {
+    for (auto& child : cursor_->children) {
+      if (matches(*child)) {
+        return child.get();
+      }
+    }
+  } else {
+    auto range = cursor_->index.equal_range(hash_words(words));
+    for (auto it = range.first; it != range.second; ++it) {
+      if (matches(*it->second)) {
+        return it->second;
+      }
+    }
+  }
+  for (TrieNode* child : close) {
+    if (generalise(*child)) {
+      return child;
+    }
+  }
+  return nullptr;
+}
+
+void Recorder::add_to_index(TrieNode& parent) {
+  if (parent.children.size() < kLinearChildren) {
+    return;
+  }
+  if (parent.index.empty()) {
+    for (auto& child : parent.children) {
+      parent.index.emplace(hash_words(child->words), child.get());
+    }
+  } else {
+    TrieNode* last = parent.children.back().get();
+    parent.index.emplace(hash_words(last->words), last);
+  }
+}
+
+bool Recorder::generalise(TrieNode& child) {
+  // A place that has had one value and now sees another becomes dynamic, once.
+  std::vector<size_t> places;
+  for (size_t at = 0; at < call_.scalars.size(); ++at) {
+    ScalarPlace& place = child.scalars[at];
+    if (place.admits(call_.scalars[at].bits)) {
+      continue;
+    }
+    if (place.pinned || place.dynamic) {
+      return false;
+    }
+    places.push_back(at);
+  }
+  GilGuard gil;
+  std::vector<std::vector<ScalarPlace::Bound>> bounds;
+  for (size_t at : places) {
+    PyRef answer = call_engine(
+        "generalise", pack(PyRef::borrow(child.record.get()), make_int(static_cast<int64_t>(at))));
+    if (answer.get() == Py_None) {
+      child.scalars[at].pinned = true;
+      return false;
+    }
+    auto& found = bounds.emplace_back();
+    for (Py_ssize_t dim = 0; dim < PyTuple_Size(answer.get()); ++dim) {
+      PyObject* triple = PyTuple_GetItem(answer.get(), dim);
+      found.push_back(
+          {PyLong_AsLongLong(PyTuple_GetItem(triple, 0)),
+           PyLong_AsLongLong(PyTuple_GetItem(triple, 1)),
+           PyLong_AsLongLong(PyTuple_GetItem(triple, 2))});
+    }
+    if (PyErr_Occurred() != nullptr) {
+      throw_python_error();
+    }
+    ScalarPlace trial = child.scalars[at];
+    trial.dynamic = true;
+    trial.bounds = found;
+    if (!trial.admits(call_.scalars[at].bits)) {
+      return false; // outside what one program can reach: another program
+    }
+  }
+  for (size_t index = 0; index < places.size(); ++index) {
+    child.scalars[places[index]].dynamic = true;
+    child.scalars[places[index]].bounds = std::move(bounds[index]);
+  }
+  child.forget_plans();
+  return true;
+}
+
+at::Tensor Recorder::make_tensor(const NewTensor& spec) {
+  c10::Storage storage = make_storage(spec.nbytes, spec.layout, device_);
+  Buffer* buffer = Buffer::of(storage);
+  buffer->trace = serial_;
+  buffer->value = static_cast<int32_t>(owner_.size());
+  buffer->pending = true;
+  buffer->tracked = true;
+  owner_.push_back(buffer);
+  at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
+      std::move(storage),
+      c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+      c10::scalarTypeToTypeMeta(spec.dtype));
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(spec.sizes, spec.strides);
+  return tensor;
+}
+
+void Recorder::write_buffer(Buffer* buffer, uint32_t layout) {
+  if (owner_[static_cast<size_t>(buffer->value)] == buffer) {
+    owner_[static_cast<size_t>(buffer->value)] = nullptr;
+  }
+  buffer->array.reset(); // a leaf's array lives on in leaves_, for donation
+  buffer->value = static_cast<int32_t>(owner_.size());
+  buffer->pending = true;
+  buffer->layout = layout;
+  owner_.push_back(buffer);
+}
+
+void Recorder::draw_random(const TrieNode& node, c10::ArrayRef<c10::IValue> arguments) {
+  const c10::IValue* chosen = nullptr;
+  for (const c10::IValue& value : arguments) {
+    if (value.isGenerator()) {
+      chosen = &value;
+    }
+  }
+  at::Generator generator = chosen != nullptr ? chosen->toGenerator() : default_generator(device_);
+  auto state = draw(generator, node.random_blocks);
+  dynamic_.push_back(state.seed);
+  dynamic_.push_back(state.offset);
+}
+
+void Recorder::bind(
+    TrieNode& node, const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const size_t count = op.schema().arguments().size();
+  auto arguments = torch::jit::last(*stack, count);
+  for (size_t at = 0; at < node.scalars.size(); ++at) {
+    if (node.scalars[at].dynamic) {
+      dynamic_.push_back(call_.scalars[at].bits);
+    }
+  }
+  if (node.random_blocks != 0) {
+    draw_random(node, arguments);
+  }
+  for (const Resize& resize : node.resizes) {
+    resize_contiguous(*call_.operands[resize.operand].tensor, resize.sizes);
+  }
+  c10::SmallVector<at::Tensor, 4> tensors;
+  for (const NewTensor& spec : node.tensors) {
+    tensors.push_back(make_tensor(spec));
+  }
+  for (const Write& write : node.writes) {
+    write_buffer(call_.operands[write.operand].buffer, write.layout);
+  }
+  c10::SmallVector<c10::IValue, 4> results;
+  for (const Result& result : node.results) {
+    switch (result.kind) {
+      case Result::Kind::Argument:
+        results.push_back(arguments[static_cast<size_t>(result.index)]);
+        break;
+      case Result::Kind::Undefined: results.emplace_back(at::Tensor()); break;
+      case Result::Kind::New:
+        results.emplace_back(std::move(tensors[static_cast<size_t>(result.index)]));
+        break;
+      case Result::Kind::List: {
+        c10::List<at::Tensor> list;
+        for (int item = 0; item < result.count; ++item) {
+          list.push_back(std::move(tensors[static_cast<size_t>(result.index + item)]));
+        }
+        results.emplace_back(std::move(list));
+        break;
+      }
+    }
+  }
+  torch::jit::drop(*stack, count);
+  for (c10::IValue& result : results) {
+    stack->push_back(std::move(result));
+  }
+}
+
+void Recorder::set_mode(Mode mode) {
+  Lock lock(*this);
+  cut_locked(CutReason::ModeChange);
+  mode_.store(mode);
+}
+
+void Recorder::set_limit(size_t operations) {
+  Lock lock(*this);
+  limit_ = operations;
+}
+
+void Recorder::cut(CutReason reason) {
+  Lock lock(*this);
+  cut_locked(reason);
+}
+
+Array Recorder::materialise(Buffer* buffer, CutReason reason) {
+  Lock lock(*this);
+  if (buffer->pending) {
+    cut_locked(reason);
+  }
+  if (buffer->poison) {
+    TORCH_CHECK(false, *buffer->poison);
+  }
+  return buffer->array;
+}
+
+void Recorder::assign(Buffer* buffer, Array array, uint32_t layout) {
+  Lock lock(*this);
+  if (buffer->trace == serial_ && owner_[static_cast<size_t>(buffer->value)] == buffer) {
+    owner_[static_cast<size_t>(buffer->value)] = nullptr;
+  }
+  buffer->trace = 0;
+  buffer->value = -1;
+  buffer->pending = false;
+  buffer->poison.reset();
+  buffer->array = std::move(array);
+  buffer->layout = layout;
+}
+
+RecorderStats Recorder::stats() {
+  Lock lock(*this);
+  return stats_;
+}
+
+void Recorder::reset_stats() {
+  Lock lock(*this);
+  stats_ = RecorderStats{.nodes = stats_.nodes};
+}
+
+void Recorder::forget() {
+  Lock lock(*this);
+  cut_locked(CutReason::ModeChange);
+  root_ = std::make_unique<TrieNode>();
+  stats_.nodes = 0;
+  start_trace();
+}
+
+void run_on_host(
+    const c10::OperatorHandle& op, torch::jit::Stack* stack, const std::string& why) {
+  struct Restore {
+    CutReason before = read_reason;
+    ~Restore() {
+      read_reason = before;
+    }
+  } restore;
+  {
+    GilGuard gil;
+    call_engine("host_fallback", pack(make_string(OpInfo::of(op).name), make_string(why)));
+  }
+  read_reason = CutReason::HostFallback;
+  at::native::cpu_fallback(op, stack, /*error_on_views=*/true);
+}
+
+} // namespace fuse

@@ -1,0 +1,160 @@
+// Records the stream of operations into a trace, and cuts traces.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/stack.h>
+#include <c10/core/DispatchKeySet.h>
+
+#include <array>
+#include <atomic>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "buffer.h"
+#include "trie.h"
+
+namespace fuse {
+
+enum class Mode : uint8_t { Debug, Strict, Fused };
+
+// The closed list of reasons for a cut; names in recorder.cpp.
+enum class CutReason : uint8_t {
+  HostRead,
+  Synchronize,
+  OptimizerStep,
+  RepeatMark,
+  HostFallback,
+  Collective,
+  ModeChange,
+  SizeBound,
+  EveryOperation,
+  DeviceChange,
+  Count
+};
+const char* cut_reason_name(CutReason reason);
+
+struct RecorderStats {
+  uint64_t operations = 0, known = 0, traces = 0, nodes = 0;
+  std::array<uint64_t, static_cast<size_t>(CutReason::Count)> cuts{};
+};
+
+class Recorder {
+ public:
+  static Recorder& global();
+
+  // The boxed kernel: records the call on top of `stack`, or runs it on the host.
+  void record(const c10::OperatorHandle& op, const OpInfo& info, torch::jit::Stack* stack);
+  // Hands the recorded trace on. No effect where nothing is recorded.
+  void cut(CutReason reason);
+  // The concrete array of a buffer, after a cut if its value is pending.
+  Array materialise(Buffer* buffer, CutReason reason);
+  // Replaces the buffer's value by a concrete one.
+  void assign(Buffer* buffer, Array array, uint32_t layout);
+  // Whether the next known stream of more than this many operations is cut.
+  void set_limit(size_t operations);
+  void set_mode(Mode mode);
+  Mode mode() const {
+    return mode_.load(std::memory_order_relaxed);
+  }
+  RecorderStats stats();
+  void reset_stats();
+  // Drops every known stream.
+  void forget();
+
+ private:
+  class Lock;
+  struct Operand {
+    const at::Tensor* tensor;
+    Buffer* buffer;
+    bool first; // met for the first time in this trace
+    bool initialised;
+    int scalar; // position of its offset among the call's scalars
+  };
+  struct Leaf {
+    int32_t value;
+    Array array;
+  };
+  struct Call {
+    c10::SmallVector<uint64_t, 128> words;
+    c10::SmallVector<ScalarBits, 16> scalars;
+    c10::SmallVector<Operand, 16> operands;
+    uint64_t shape_hash = 0;
+    uint32_t fresh = 0; // operands that became leaves with this call
+    void clear();
+  };
+
+  // encode.cpp: the call as a key
+  void encode(const OpInfo& info, c10::ArrayRef<c10::IValue> arguments);
+  void encode_value(const c10::IValue& value, OpInfo::Kind kind);
+  void encode_tensor(const at::Tensor& tensor);
+  void encode_host_tensor(const at::Tensor& tensor);
+  void undo_encode();
+
+  // recorder.cpp: the known path
+  bool try_record(
+      const c10::OperatorHandle& op, const OpInfo& info, torch::jit::Stack* stack);
+  TrieNode* find_child();
+  bool generalise(TrieNode& child);
+  void bind(TrieNode& node, const c10::OperatorHandle& op, torch::jit::Stack* stack);
+  void write_buffer(Buffer* buffer, uint32_t layout);
+  at::Tensor make_tensor(const NewTensor& spec);
+  void draw_random(const TrieNode& node, c10::ArrayRef<c10::IValue> arguments);
+
+  // describe.cpp: a call never seen before
+  TrieNode* add_child(
+      const c10::OperatorHandle& op, const OpInfo& info, c10::ArrayRef<c10::IValue> arguments);
+  bool describe(
+      TrieNode& node,
+      const c10::OperatorHandle& op,
+      const OpInfo& info,
+      c10::ArrayRef<c10::IValue> arguments);
+  void describe_writes(
+      TrieNode& node,
+      const OpInfo& info,
+      c10::ArrayRef<c10::IValue> arguments,
+      const torch::jit::Stack& meta);
+  static void add_to_index(TrieNode& parent);
+  PyRef to_python(const c10::IValue& value, OpInfo::Kind kind, size_t& operand, size_t& scalar);
+  PyRef operands_to_python();
+
+  // cut.cpp
+  void cut_locked(CutReason reason);
+  void settle_dead();
+  std::vector<int32_t> live_values() const;
+  std::vector<int32_t> donatable_leaves() const;
+  Plan* find_plan(
+      TrieNode& node, const std::vector<int32_t>& live, const std::vector<int32_t>& donatable);
+  Plan* make_plan(TrieNode& node, std::vector<int32_t> live, std::vector<int32_t> donatable);
+  void execute(Plan& plan);
+  void adopt(const Plan& plan, PyObject* arrays);
+  void poison(const std::string& why);
+  void start_trace();
+  void learn_period();
+
+  std::mutex mutex_;
+  std::atomic<Mode> mode_{Mode::Fused};
+  size_t limit_ = 4096;
+  std::unique_ptr<TrieNode> root_;
+  TrieNode* cursor_ = nullptr;
+  uint64_t serial_ = 1;
+  size_t operations_ = 0;
+  int8_t device_ = 0;
+  size_t mark_at_ = 0; // depth at which the current trace is to be marked, 0: nowhere
+  std::vector<Buffer*> owner_; // by value number; null once nobody can see the value
+  std::vector<Leaf> leaves_;
+  std::vector<uint64_t> dynamic_;
+  Call call_;
+  std::string refusal_; // why the last call could not be described
+  RecorderStats stats_;
+
+ public:
+  Recorder();
+};
+
+// Runs a call through PyTorch's CPU kernels, moving operands and results.
+void run_on_host(const c10::OperatorHandle& op, torch::jit::Stack* stack, const std::string& why);
+// The reason that cuts on this thread carry while a host fallback runs.
+CutReason current_read_reason();
+
+} // namespace fuse

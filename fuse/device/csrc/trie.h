@@ -1,0 +1,104 @@
+// The trie of streams seen: one node a recorded call, one path a trace.
+#pragma once
+
+#include <c10/util/SmallVector.h>
+
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "op_info.h"
+#include "python_bridge.h"
+
+namespace fuse {
+
+enum class ScalarKind : uint8_t { Float, Integer, Offset };
+
+// A number that a call carries beside its structure, and what is known of its place.
+struct ScalarBits {
+  uint64_t bits;
+  ScalarKind kind;
+};
+
+struct ScalarPlace {
+  struct Bound {
+    int64_t stride, size, extent;
+  };
+  uint64_t bits = 0;
+  ScalarKind kind = ScalarKind::Float;
+  bool dynamic = false; // has had two values: any value matches from then on
+  bool pinned = false; // must stay a constant: another value is another program
+  std::vector<Bound> bounds; // of a dynamic view offset: where it may move
+
+  bool admits(uint64_t value) const {
+    if (!dynamic) {
+      return value == bits;
+    }
+    auto rest = static_cast<int64_t>(value);
+    for (const Bound& bound : bounds) {
+      if (rest / bound.stride + bound.extent >= bound.size) {
+        return false;
+      }
+      rest %= bound.stride;
+    }
+    return bounds.empty() || rest == 0;
+  }
+};
+
+struct NewTensor {
+  c10::SmallVector<int64_t, 5> sizes, strides;
+  c10::ScalarType dtype = c10::ScalarType::Float;
+  size_t nbytes = 0;
+  uint32_t layout = 0;
+};
+
+struct Write {
+  uint32_t operand = 0; // index among the call's tensor operands
+  uint32_t layout = 0; // of the value after the write
+};
+
+struct Resize {
+  uint32_t operand = 0;
+  c10::SmallVector<int64_t, 5> sizes;
+};
+
+struct Result {
+  enum class Kind : uint8_t { Argument, New, Undefined, List } kind = Kind::New;
+  int index = 0; // argument number, or first new tensor
+  int count = 1; // tensors of a list
+};
+
+struct Plan {
+  std::vector<int32_t> live; // values that the plan leaves alive, ascending
+  std::vector<int32_t> donated; // leaves it consumes, ascending
+  PyRef handle;
+};
+
+struct TrieNode {
+  TrieNode* parent = nullptr;
+  uint32_t depth = 0;
+  const OpInfo* op = nullptr;
+  std::vector<uint64_t> words; // the call's structure, compared whole
+  std::vector<ScalarPlace> scalars;
+  std::vector<NewTensor> tensors;
+  std::vector<Write> writes;
+  std::vector<Resize> resizes;
+  std::vector<Result> results;
+  uint32_t random_blocks = 0; // Philox blocks the call draws
+  uint64_t shape_hash = 0; // of the call without value numbers: what periods are found with
+  bool cut_after = false; // a learned repeat mark
+  PyRef record; // fuse.trace.node.Node
+  std::vector<std::unique_ptr<TrieNode>> children;
+  std::unordered_multimap<uint64_t, TrieNode*> index; // once there are many children
+  std::vector<Plan> plans;
+
+  // Forgets every plan at and below this node.
+  void forget_plans() {
+    plans.clear();
+    for (auto& child : children) {
+      child->forget_plans();
+    }
+  }
+};
+
+} // namespace fuse

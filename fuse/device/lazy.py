@@ -1,0 +1,147 @@
+"""Starts the device at its first use and holds the one native core and engine."""
+
+from __future__ import annotations
+
+import atexit
+import importlib
+import os
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from fuse.errors import FuseError, describe
+
+MODES = {"debug": 0, "strict": 1, "fused": 2}
+CUTS = {"host_read": 0, "synchronize": 1, "optimizer_step": 2, "collective": 5, "mode_change": 6}
+
+_state: dict[str, Any] = {}
+_pid = 0
+
+
+def is_initialised() -> bool:
+    """Whether the core is loaded in this process."""
+    return "core" in _state
+
+
+def in_bad_fork() -> bool:
+    """Whether this process was forked after the device had been started in its parent."""
+    return is_initialised() and os.getpid() != _pid
+
+
+def core() -> ModuleType:
+    """The native core; starts the device."""
+    initialise()
+    module: ModuleType = _state["core"]
+    return module
+
+
+def engine() -> Any:
+    """The engine; starts the device."""
+    initialise()
+    return _state["engine"]
+
+
+def generators() -> tuple[torch.Generator, ...]:
+    """Every device's default generator."""
+    initialise()
+    found: tuple[torch.Generator, ...] = _state["generators"]
+    return found
+
+
+def remember_seed(seed: int) -> None:
+    """Seed with this once the device starts."""
+    _state["seed"] = seed
+
+
+def initialise() -> None:
+    """Load the native core, start the backend and register every kernel; once."""
+    global _pid
+    if "core" in _state:
+        if os.getpid() != _pid:
+            raise FuseError(
+                describe(
+                    "the tpu device was started before this process was forked",
+                    remedy='use multiprocessing.set_start_method("spawn")',
+                )
+            )
+        return
+    # Imported here: building the core and starting JAX take seconds, and `import torch` must not.
+    build = importlib.import_module("fuse.device.build")
+    run = importlib.import_module("fuse.run")
+    hidden = importlib.import_module("fuse.trace.hidden_writes")
+    native = build.load()
+    instance = run.Engine()
+    native.initialise(
+        instance,
+        instance.backend.device_count(),
+        _recorded_overloads(instance.backend.has_rule),
+        hidden.HIDDEN_WRITES,
+    )
+    native.set_mode(MODES[instance.mode])
+    native.set_limit(instance.max_operations)
+    _pid = os.getpid()
+    _state.update(core=native, engine=instance)
+    _state["generators"] = _make_generators(native, instance.backend.device_count())
+    if "seed" in _state:
+        for generator in _state["generators"]:
+            generator.manual_seed(_state["seed"])
+    register_optimizer_step_post_hook(_optimizer_step)
+    atexit.register(_shut_down)
+
+
+def _make_generators(native: ModuleType, count: int) -> tuple[torch.Generator, ...]:
+    return tuple(native.default_generator(index) for index in range(count))
+
+
+def _optimizer_step(optimizer: torch.optim.Optimizer, *_: object) -> None:
+    """Cut at the end of an optimizer step: the natural end of a training step."""
+    if any(p.device.type == "tpu" for group in optimizer.param_groups for p in group["params"][:1]):
+        _state["core"].cut(CUTS["optimizer_step"])
+
+
+def _shut_down() -> None:
+    """At exit: finish what runs, then leave Python objects to the interpreter."""
+    if os.getpid() == _pid:
+        _state["engine"].close()
+        _state["core"].shut_down()
+
+
+def _recorded_overloads(has_rule: Any) -> list[str]:
+    """Overloads that the recorder must claim by name.
+
+    PyTorch prefers its composite kernels to a backend's fallback, which would turn one call
+    into several. Claimed are the functional overloads without a composite kernel, and those
+    with one that the backend has a rule for.
+    """
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    claimed = []
+    for full in torch._C._dispatch_get_all_op_names():
+        if not full.startswith("aten::"):
+            continue
+        name = full.removeprefix("aten::")
+        base, _, overload = full.partition(".")
+        schemas = torch._C._jit_get_schemas_for_operator(base)
+        schema = next((s for s in schemas if s.overload_name == overload), None)
+        if schema is None:
+            continue  # an implementation without a definition
+        if any(argument.alias_info is not None for argument in schema.arguments):
+            continue  # views have kernels of their own; writes reach the fallback
+        if name in _OWN or not has_rule(name) and any(has_kernel(full, k) for k in _COMPOSITE):
+            continue
+        if has_kernel(full, "CompositeImplicitAutograd") and not has_kernel(full, "Autograd"):
+            continue  # autograd differentiates its parts
+        claimed.append(name)
+    return claimed
+
+
+_COMPOSITE = ("CompositeExplicitAutograd", "CompositeImplicitAutograd")
+_OWN = frozenset({"empty.memory_format", "empty_strided", "_copy_from", "_copy_from_and_resize"}) | {
+    "_local_scalar_dense",
+    "zeros", "ones", "full", "empty_like", "zeros_like", "ones_like", "full_like", "new_zeros",
+    "new_ones", "new_full", "new_empty", "new_empty_strided", "rand", "randn", "randint",
+    "randint.low", "rand_like", "randn_like", "randint_like", "randint_like.low_dtype", "randperm",
+    "arange", "arange.start", "arange.start_step", "linspace", "logspace", "eye", "eye.m",
+    "scalar_tensor", "_to_copy",
+}  # fmt: skip

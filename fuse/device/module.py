@@ -1,0 +1,275 @@
+"""``torch.tpu``: what PyTorch and its users expect of a device module.
+
+Names, arguments and meanings follow ``torch.cuda`` and ``torch.accelerator``. Every
+device has one in-order queue, so all streams are the same one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from fuse.device import lazy
+
+_lock = threading.RLock()
+
+
+def _lazy_init() -> None:
+    """Build or load the native core, and start the backend; the first call only."""
+    with _lock:
+        lazy.initialise()
+
+
+def init() -> None:
+    """Start the device now instead of at its first use."""
+    _lazy_init()
+
+
+def is_initialized() -> bool:
+    """Whether the device has been started."""
+    return lazy.is_initialised()
+
+
+def _is_in_bad_fork() -> bool:
+    """Whether this process was forked from one whose device had been started."""
+    return lazy.in_bad_fork()
+
+
+def is_available() -> bool:
+    """Whether there is a device to use: always, for XLA on the CPU needs nothing else."""
+    return True
+
+
+def device_count() -> int:
+    """How many devices JAX finds; starts the device."""
+    _lazy_init()
+    return lazy.engine().backend.device_count()
+
+
+def _index(which: Any) -> int:
+    if which is None:
+        return current_device()
+    if isinstance(which, int):
+        return which
+    device = torch.device(which)
+    return current_device() if device.index is None else device.index
+
+
+def current_device() -> int:
+    """The calling thread's current device index."""
+    _lazy_init()
+    index: int = lazy.core().get_device()
+    return index
+
+
+def set_device(device: Any) -> None:
+    """Make ``device`` (index, string or ``torch.device``) the calling thread's current one."""
+    _lazy_init()
+    lazy.core().set_device(_index(device))
+
+
+class device:  # noqa: N801  (the name PyTorch looks for)
+    """Context manager: a current device for the block."""
+
+    def __init__(self, which: Any) -> None:
+        """``which`` is an index, a string, a ``torch.device`` or ``None``; -1 changes nothing."""
+        self.idx = _index(which)
+        self.prev_idx = -1
+
+    def __enter__(self) -> None:
+        """Switch."""
+        if self.idx >= 0:
+            self.prev_idx = current_device()
+            set_device(self.idx)
+
+    def __exit__(self, *_: object) -> None:
+        """Switch back."""
+        if self.prev_idx >= 0:
+            set_device(self.prev_idx)
+
+
+def _exchange_device(index: int) -> int:
+    before = current_device()
+    if index >= 0:
+        set_device(index)
+    return before
+
+
+_maybe_exchange_device = _exchange_device
+
+
+def get_device_name(which: Any = None) -> str:
+    """The platform's own name of a device, for example ``cpu`` or ``NVIDIA H200``."""
+    _lazy_init()
+    return str(lazy.engine().backend.fingerprint().get("device kind", "host"))
+
+
+def get_device_capability(which: Any = None) -> tuple[int, int]:
+    """A version pair, for programs that ask; XLA hides the real one."""
+    return (1, 0)
+
+
+def synchronize(which: Any = None) -> None:
+    """Hand on what is recorded and wait until everything has run. Errors surface here."""
+    if lazy.is_initialised():
+        lazy.core().synchronize()
+
+
+def is_bf16_supported(including_emulation: bool = True) -> bool:
+    """Whether bfloat16 works: yes."""
+    return True
+
+
+def get_amp_supported_dtype() -> list[torch.dtype]:
+    """Dtypes that autocast may lower to."""
+    return [torch.bfloat16, torch.float16]
+
+
+def is_autocast_enabled() -> bool:
+    """Whether autocast is on for this device."""
+    return torch.is_autocast_enabled("tpu")
+
+
+# ---- streams and events: one in-order queue ------------------------------------------------
+
+
+class Stream(torch.Stream):
+    """The device's one queue; every stream is it."""
+
+    def __new__(cls, device: Any = None, priority: int = 0, **kwargs: Any) -> Stream:
+        """A stream on ``device``."""
+        _lazy_init()
+        if "stream_id" in kwargs:
+            return super().__new__(cls, **kwargs)
+        return super().__new__(cls, device=torch.device("tpu", _index(device)))
+
+
+class Event(torch.Event):
+    """A point in the queue; complete once what was recorded before it has run."""
+
+    def __new__(cls, enable_timing: bool = False, blocking: bool = False) -> Event:
+        """An event, which times if asked to."""
+        _lazy_init()
+        return super().__new__(cls, device="tpu", enable_timing=enable_timing, blocking=blocking)
+
+
+def current_stream(which: Any = None) -> torch.Stream:
+    """The current stream: always the default one."""
+    return Stream(which)
+
+
+def default_stream(which: Any = None) -> torch.Stream:
+    """The device's queue."""
+    return Stream(which)
+
+
+@contextlib.contextmanager
+def stream(chosen: torch.Stream | None) -> Iterator[None]:
+    """Run the block on ``chosen``; there is one queue, so nothing changes."""
+    yield
+
+
+def set_stream(chosen: torch.Stream) -> None:
+    """Make a stream current; there is one queue, so nothing changes."""
+
+
+# ---- random state ---------------------------------------------------------------------------
+
+
+def _default(which: Any) -> torch.Generator:
+    return default_generators()[_index(which)]
+
+
+def default_generators() -> tuple[torch.Generator, ...]:
+    """The generator of every device, which operators use where none is given."""
+    _lazy_init()
+    return lazy.generators()
+
+
+def manual_seed(seed: int) -> None:
+    """Seed the current device's generator. Before the first use it is remembered."""
+    if not lazy.is_initialised():
+        lazy.remember_seed(int(seed))
+        return
+    for generator in default_generators():
+        generator.manual_seed(int(seed))
+
+
+def manual_seed_all(seed: int) -> None:
+    """Seed every device's generator."""
+    manual_seed(seed)
+
+
+def seed() -> int:
+    """Seed the current generator from the operating system; returns the seed."""
+    return int(_default(None).seed())
+
+
+def seed_all() -> None:
+    """Seed every generator from the operating system."""
+    for generator in default_generators():
+        generator.seed()
+
+
+def initial_seed() -> int:
+    """The current generator's seed."""
+    return int(_default(None).initial_seed())
+
+
+def get_rng_state(which: Any = "tpu") -> torch.Tensor:
+    """The generator's state: 16 bytes, seed and offset, a CPU uint8 tensor."""
+    return _default(which).get_state()
+
+
+def set_rng_state(state: torch.Tensor, which: Any = "tpu") -> None:
+    """Restore a state from ``get_rng_state``."""
+    _default(which).set_state(state)
+
+
+# ---- memory ---------------------------------------------------------------------------------
+
+
+def memory_allocated(which: Any = None) -> int:
+    """Bytes behind live storages of the device."""
+    return int(lazy.core().memory()[0]) if lazy.is_initialised() else 0
+
+
+def max_memory_allocated(which: Any = None) -> int:
+    """The highest ``memory_allocated`` since the start or the last reset."""
+    return int(lazy.core().memory()[1]) if lazy.is_initialised() else 0
+
+
+def reset_peak_memory_stats(which: Any = None) -> None:
+    """Start ``max_memory_allocated`` from the present."""
+    if lazy.is_initialised():
+        lazy.core().reset_peak()
+
+
+def memory_reserved(which: Any = None) -> int:
+    """Same as ``memory_allocated``: the backend keeps no pool that fuse sees."""
+    return memory_allocated(which)
+
+
+def memory_stats(which: Any = None) -> dict[str, int]:
+    """Bytes and storages alive, and the peak."""
+    allocated, peak, storages = lazy.core().memory() if lazy.is_initialised() else (0, 0, 0)
+    return {
+        "allocated_bytes.all.current": allocated,
+        "allocated_bytes.all.peak": peak,
+        "allocation.all.current": storages,
+    }
+
+
+def memory_summary(which: Any = None, abbreviated: bool = False) -> str:
+    """``memory_stats`` as text."""
+    stats = memory_stats(which)
+    return "\n".join(f"{name:32s} {value:>16,d}" for name, value in stats.items())
+
+
+def empty_cache() -> None:
+    """Let go of what nobody holds: hands on the recorded trace, whose inputs it keeps."""
+    synchronize()

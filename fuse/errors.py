@@ -1,0 +1,68 @@
+"""Every exception of fuse, and the one function that adds context to an error text.
+
+An error names the operator, the shapes and dtypes it saw, the user's source line,
+and the way out. ``describe`` builds that text so that every message reads alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class FuseError(RuntimeError):
+    """Base class of the errors that fuse itself raises."""
+
+
+class BuildError(FuseError):
+    """The native core could not be built or loaded."""
+
+
+class ConfigError(FuseError, ValueError):
+    """A setting has a value that does not exist; the text lists the valid ones."""
+
+
+class UnsupportedError(FuseError, NotImplementedError):
+    """An operator, dtype or layout that the device or the chosen backend cannot run."""
+
+
+class HostFallbackError(UnsupportedError):
+    """An operator needs the host while ``FUSE_HOST_FALLBACK=error``."""
+
+
+class ExecutionError(FuseError):
+    """A chunk failed while running; names the chunk's operations and source lines."""
+
+
+class NonFiniteError(FuseError):
+    """Debug Eager with ``check="nan"`` met the first non-finite result."""
+
+
+class VerifyError(FuseError):
+    """A trace or a plan breaks one of its invariants: a bug in fuse, never in user code."""
+
+
+def describe(
+    what: str,
+    *,
+    operator: str = "",
+    operands: Sequence[str] = (),
+    source: str = "",
+    remedy: str = "",
+) -> str:
+    """Return an error text with the same parts in the same order everywhere.
+
+    Args:
+        what: one sentence, what went wrong.
+        operator: qualified operator name, for example ``aten::mm``.
+        operands: one ``dtype[shape]`` an operand, in order.
+        source: the user's ``file:line``, or empty where none is known.
+        remedy: what the user can do about it.
+    """
+    parts = [what.rstrip(".") + "."]
+    if operator:
+        parts.append(f"  operator: {operator}({', '.join(operands)})")
+    if source:
+        parts.append(f"  at: {source}")
+    if remedy:
+        parts.append(f"  way out: {remedy}")
+    return "\n".join(parts)

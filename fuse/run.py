@@ -1,0 +1,260 @@
+"""The one file that joins planner, backends and cache.
+
+The native core calls the ``Engine`` off the hot path: to describe a call it has never
+seen, to plan a trace it has never cut, and once a chunk to run it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import time
+import warnings
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from fuse import config
+from fuse.backends.base import Backend, Chunk
+from fuse.backends.registry import get_backend
+from fuse.cache.key import Key
+from fuse.cache.settings import CacheSettings
+from fuse.cache.opening import open_cache
+from fuse.describe import build_node
+from fuse.errors import ExecutionError, HostFallbackError, describe
+from fuse.plan.plan import Plan, PlannedChunk
+from fuse.plan.planner import plan as make_plan
+from fuse.trace.node import HostArg, Node, NumberArg, Trace
+from fuse.trace.signature import program_text
+from fuse.trace.source import user_line
+from fuse.trace.views import dynamic_bounds
+
+
+@dataclass(slots=True)
+class Runnable:
+    """A plan bound to executables: what a cut on a known stream goes straight to."""
+
+    plan: Plan
+    executables: list[Any]
+    inputs: list[list[int]]
+    donated: tuple[int, ...]
+    runs: int = 0
+
+
+@dataclass(slots=True)
+class Counters:
+    """What ``fuse.stats()`` adds to the recorder's own numbers."""
+
+    chunks: int = 0
+    compiles: int = 0
+    compile_seconds: float = 0.0
+    host_fallbacks: Counter[str] = field(default_factory=Counter)
+
+
+class Engine:
+    """Describes, plans, compiles and runs for the native core."""
+
+    def __init__(self) -> None:
+        self.backend: Backend = get_backend(config.backend())
+        self.counters = Counters()
+        self.mode = config.mode()
+        self.check: str | None = None
+        self.max_operations = config.max_operations()
+        self.plans: list[Runnable] = []
+        self._warned: set[str] = set()
+        self._reasons: dict[str, str] = {}
+        self._in_flight: list[Any] = []
+        self.cache = open_cache(_cache_settings())
+
+    # ---- a call never seen ------------------------------------------------------------
+
+    def describe(
+        self,
+        name: str,
+        args: tuple[Any, ...],
+        operands: list[Any],
+        tensors: list[Any],
+        writes: list[Any],
+        results: list[Any],
+    ) -> tuple[Node, int, tuple[int, ...]] | None:
+        """The call as ``(node, random blocks, pinned places)``; ``None`` sends it to the host."""
+        node = build_node(name, args, operands, tensors, writes, results, self.backend.has_rule)
+        probe = Trace.of([(node, ())]).nodes[0]
+        reason = self.backend.reject(probe)
+        if reason is not None:
+            self._reasons[name] = reason
+            return None
+        return node, node.blocks, self.backend.static_places(node)
+
+    def generalise(self, node: Node, place: int) -> tuple[tuple[int, int, int], ...] | None:
+        """Whether a number may vary: bounds of a view's offset, ``()`` for a plain number."""
+        for operand in node.operands:
+            if operand.place == place:
+                view = operand.view
+                zero = type(view)(view.dtype, view.shape, view.strides, 0)
+                return dynamic_bounds(operand.layout, zero)
+        probe = Trace.of([(node, (place,))]).nodes[0]
+        return () if self.backend.reject(probe) is None else None
+
+    # ---- a trace never cut ------------------------------------------------------------
+
+    def plan(
+        self,
+        recorded: list[tuple[Node, tuple[int, ...]]],
+        live: tuple[int, ...],
+        donatable: tuple[int, ...],
+    ) -> Runnable:
+        """Plan and compile a trace so that the values ``live`` exist after it."""
+        trace = Trace.of(recorded)
+        plan = make_plan(trace, live, donatable)
+        leaf_position = {leaf.value: index for index, leaf in enumerate(trace.leaves)}
+        runnable = Runnable(
+            plan=plan,
+            executables=[self._executable(chunk) for chunk in plan.chunks],
+            inputs=[[leaf_position[leaf.value] for leaf in c.inputs] for c in plan.chunks],
+            donated=plan.donated,
+        )
+        self.plans.append(runnable)
+        return runnable
+
+    def _executable(self, planned: PlannedChunk) -> Any:
+        chunk = Chunk(
+            planned.nodes, planned.inputs, planned.outputs, planned.donated, len(planned.scalars)
+        )
+        key = self._key(chunk)
+        return self.cache.get_or_make(
+            key, load=self.backend.load, make=lambda: self._compile(chunk), dump=self.backend.dump
+        )
+
+    def _compile(self, chunk: Chunk) -> Any:
+        started = time.perf_counter()
+        try:
+            executable = self.backend.compile(chunk)
+        except Exception as error:
+            raise ExecutionError(_chunk_text("compiling a chunk failed", chunk, error)) from error
+        self.counters.compiles += 1
+        self.counters.compile_seconds += time.perf_counter() - started
+        if "recompiles" in config.explain():
+            print(f"fuse: compiled {len(chunk.nodes)} operations: {chunk}", file=sys.stderr)
+        return executable
+
+    def _key(self, chunk: Chunk) -> Key:
+        program = program_text(chunk.nodes)
+        fields = {
+            "program": hashlib.sha256(program.encode()).hexdigest(),
+            "inputs": ", ".join(map(str, chunk.inputs)),
+            "outputs": repr(chunk.outputs),
+            "donated": repr(chunk.donated),
+            **self.backend.fingerprint(),
+        }
+        return Key.of(fields, label=f"{len(chunk.nodes)} operations")
+
+    # ---- running ----------------------------------------------------------------------
+
+    def execute(self, runnable: Runnable, leaves: list[Any], scalars: bytes) -> list[Any]:
+        """Run a plan; the arrays of its live values, in ascending order of value."""
+        runnable.runs += 1
+        self.counters.chunks += 1
+        chunk = runnable.plan.chunks[0]
+        if len(chunk.scalars) * 8 != len(scalars):
+            words = np.frombuffer(scalars, np.uint64)
+            scalars = words[list(chunk.scalars)].tobytes()
+        inputs = [leaves[position] for position in runnable.inputs[0]]
+        try:
+            results = self.backend.execute(runnable.executables[0], scalars, inputs)
+        except Exception as error:
+            text = _chunk_text("running a chunk failed", chunk, error)
+            raise ExecutionError(text) from error
+        self._in_flight = results
+        return results
+
+    def put(self, data: torch.Tensor, dtype: str, shape: tuple[int, ...], device: int) -> Any:
+        """An array from flat host memory in a buffer's order, which fuse owns from now on."""
+        if dtype in ("complex32",) or not hasattr(torch, dtype):
+            raise TypeError(
+                describe(
+                    f"the tpu device has no dtype {dtype}",
+                    source=user_line(),
+                    remedy="convert the tensor before moving it",
+                )
+            )
+        raw = data.view(torch.uint8).numpy() if data.numel() else np.empty(0, np.uint8)
+        return self.backend.put(raw.view(dtype).reshape(shape), device)
+
+    def get(self, array: Any) -> np.ndarray:
+        """The array's bytes on the host, flat."""
+        try:
+            found = self.backend.get(array)
+        except Exception as error:
+            raise ExecutionError(describe(f"a chunk failed while running: {error}")) from error
+        return found.reshape(-1).view(np.uint8)
+
+    def wait(self) -> None:
+        """Return once everything handed on so far has been computed."""
+        self.backend.wait(self._in_flight)
+
+    def close(self) -> None:
+        """Finish what runs; called once at the end of the process."""
+        self.wait()
+        self.cache.close()
+
+    def stats(self) -> dict[str, Any]:
+        """The engine's part of ``fuse.stats()``."""
+        counters = self.counters
+        return {
+            "chunks": counters.chunks,
+            "compiles": counters.compiles,
+            "compile_seconds": counters.compile_seconds,
+            "cache": self.cache.stats()["tiers"],
+            "host_fallbacks": dict(counters.host_fallbacks),
+        }
+
+    def reset_stats(self) -> None:
+        """Set the counters to zero."""
+        self.counters = Counters()
+
+    def host_fallback(self, name: str, why: str) -> None:
+        """Count an operator that runs on the host; warn once, or refuse."""
+        policy = config.host_fallback()
+        reason = why or self._reasons.get(name, "its result depends on data")
+        line = user_line()
+        if policy == "error":
+            raise HostFallbackError(
+                describe(
+                    f"the backend {self.backend.name!r} cannot run this: {reason}",
+                    operator=f"aten::{name}",
+                    source=line,
+                    remedy="unset FUSE_HOST_FALLBACK=error to run it on the host",
+                )
+            )
+        self.counters.host_fallbacks[name] += 1
+        if policy == "warn" and name not in self._warned:
+            self._warned.add(name)
+            warnings.warn(
+                f"aten::{name} runs on the host ({reason}); first at {line or 'an unknown line'}",
+                HostFallbackWarning,
+                stacklevel=2,
+            )
+
+
+def _cache_settings() -> CacheSettings:
+    return CacheSettings(
+        memory_entries=config.memory_entries(), memory_bytes=config.memory_bytes()
+    )
+
+
+class HostFallbackWarning(UserWarning):
+    """An operator ran on the host: right, but not on the device."""
+
+
+def _chunk_text(what: str, chunk: Any, error: Exception) -> str:
+    lines = [f"    {node.op}  {node.source}" for node in chunk.nodes[:20]]
+    if len(chunk.nodes) > 20:
+        lines.append(f"    ... and {len(chunk.nodes) - 20} more")
+    return "\n".join([f"{what}: {type(error).__name__}: {error}", "  operations:", *lines])
+
+
+__all__ = ["Engine", "HostArg", "HostFallbackWarning", "NumberArg", "Runnable"]

@@ -1,0 +1,78 @@
+"""Which functional overload computes an in-place or ``out=`` overload.
+
+Works on operator schemas alone, as PyTorch registered them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+DROPPED = frozenset({"layout", "device", "pin_memory", "memory_format", "generator", "non_blocking"})
+
+
+def find_overload(name: str) -> Any:
+    """The ``OpOverload`` of a name such as ``add.Tensor`` or ``mylib::op``; ``None`` if unknown."""
+    namespace, _, rest = name.rpartition("::")
+    base, _, overload = rest.partition(".")
+    packet = getattr(getattr(torch.ops, namespace or "aten"), base, None)
+    return None if packet is None else getattr(packet, overload or "default", None)
+
+
+def overload_name(overload: Any) -> str:
+    """The inverse of ``find_overload``: aten overloads without namespace or ``.default``."""
+    schema = overload._schema
+    name: str = schema.name.removeprefix("aten::")
+    return f"{name}.{schema.overload_name}" if schema.overload_name else name
+
+
+@lru_cache(maxsize=None)
+def schema_of(name: str) -> Any:
+    """The schema of an overload by name."""
+    return find_overload(name)._schema
+
+
+def is_written(argument: Any) -> bool:
+    """Whether a schema argument's memory is overwritten."""
+    return argument.alias_info is not None and argument.alias_info.is_write
+
+
+def is_out(argument: Any) -> bool:
+    """Whether a schema argument is an ``out=`` tensor."""
+    return bool(is_written(argument) and argument.kwarg_only)
+
+
+def functional_name(name: str, has_rule: Callable[[str], bool]) -> str:
+    """The overload whose rule computes ``name``; ``name`` itself where it has one or none fits."""
+    if has_rule(name):
+        return name
+    schema = schema_of(name)
+    base, _, overload = name.partition(".")
+    if any(is_out(argument) for argument in schema.arguments):
+        return _functional_of_out(base, schema) or name
+    if base.endswith("_") and not base.endswith("__"):
+        plain = base[:-1] + (f".{overload}" if overload else "")
+        if find_overload(plain) is not None:
+            return plain
+    return name
+
+
+def _functional_of_out(base: str, schema: Any) -> str | None:
+    wanted = [(a.name, str(a.type)) for a in schema.arguments if not is_out(a)]
+    packet = getattr(torch.ops.aten, base, None)
+    fallback = None
+    for overload in packet.overloads() if packet is not None else ():
+        candidate = getattr(packet, overload)._schema
+        if any(is_written(argument) for argument in candidate.arguments):
+            continue
+        having = [(a.name, str(a.type)) for a in candidate.arguments if a.name not in DROPPED]
+        name = base if overload == "default" else f"{base}.{overload}"
+        if having == [pair for pair in wanted if pair[0] not in DROPPED]:
+            return name
+        # Factories: the functional form has a dtype that out= takes from its tensor.
+        if [pair for pair in having if pair[0] != "dtype"] == wanted:
+            fallback = name
+    return fallback

@@ -1,0 +1,59 @@
+"""PyTorch's type promotion over any number of operands (c10/core/ScalarType, result_type)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+
+import torch
+
+_CATEGORIES = ("bool", "integer", "float", "complex")
+
+
+@lru_cache(maxsize=None)
+def _category(dtype: str) -> int:
+    torch_dtype = getattr(torch, dtype)
+    if torch_dtype.is_complex:
+        return 3
+    if torch_dtype.is_floating_point:
+        return 2
+    return 0 if torch_dtype == torch.bool else 1
+
+
+@lru_cache(maxsize=None)
+def _join(first: str, second: str) -> str:
+    joined = torch.promote_types(getattr(torch, first), getattr(torch, second))
+    return str(joined).removeprefix("torch.")
+
+
+def _default(dtype: str) -> str:
+    """The dtype a wrapped number takes part with: the default one of its category."""
+    standard = str(torch.get_default_dtype()).removeprefix("torch.")
+    if _category(dtype) == 2:
+        return standard
+    if _category(dtype) == 3:
+        return "complex128" if standard == "float64" else "complex64"
+    return dtype
+
+
+def result_type(operands: Iterable[tuple[str, int, bool]]) -> str | None:
+    """Promoted dtype of operands given as ``(dtype, rank, is a wrapped number)``.
+
+    Tensors with dimensions outrank 0-d tensors, which outrank wrapped numbers, unless the
+    lower one's category (bool, integer, float, complex) is higher. ``None`` without operands.
+    """
+    ranks: list[str | None] = [None, None, None]
+    for dtype, dims, wrapped in operands:
+        level = 2 if wrapped else (0 if dims else 1)
+        dtype = _default(dtype) if wrapped else dtype
+        known = ranks[level]
+        ranks[level] = dtype if known is None else _join(known, dtype)
+    result: str | None = None
+    for dtype_of_level in ranks:
+        if dtype_of_level is None:
+            continue
+        if result is None:
+            result = dtype_of_level
+        elif _category(dtype_of_level) > _category(result):
+            result = _join(result, dtype_of_level)
+    return result

@@ -1,0 +1,31 @@
+"""The user's source line behind an operation."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import torch
+
+_OWN = tuple(
+    os.path.dirname(os.path.abspath(sys.modules[name].__file__ or "")) + os.sep
+    for name in ("torch", "fuse")
+)
+
+
+def user_line() -> str:
+    """``file:line`` of the innermost frame outside torch and fuse, or what is known instead.
+
+    Backward operations have no Python frame of the user's: they are named by the autograd
+    node that runs them. Called on the first sight of an operation only.
+    """
+    frame = sys._getframe(1)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if not name.startswith(_OWN) and not name.startswith("<"):
+            return f"{name}:{frame.f_lineno}"
+        if frame.f_back is None:
+            break
+        frame = frame.f_back
+    node = torch._C._current_autograd_node()
+    return f"backward ({node.name()})" if node is not None else ""

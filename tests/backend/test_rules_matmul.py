@@ -1,0 +1,102 @@
+"""Rules of matrix products against PyTorch's CPU kernels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from fuse.backends.xla.rules.registry import RULES
+from tests.backend.rule_harness import check
+
+_GENERATOR = torch.Generator().manual_seed(0)
+FLOAT, HALF, BF16, DOUBLE = torch.float32, torch.float16, torch.bfloat16, torch.float64
+INT, BYTE, COMPLEX = torch.int64, torch.uint8, torch.complex64
+
+
+def r(*shape: int, dtype: torch.dtype = FLOAT) -> torch.Tensor:
+    if dtype == torch.bool:
+        return torch.rand(shape, generator=_GENERATOR) > 0.5
+    if not dtype.is_floating_point and not dtype.is_complex:
+        low = 0 if dtype == BYTE else -40
+        return torch.randint(low, 90, shape, generator=_GENERATOR).to(dtype)
+    if dtype.is_complex:
+        return torch.randn(shape, dtype=dtype, generator=_GENERATOR)
+    return torch.randn(shape, generator=_GENERATOR).to(dtype)
+
+
+NAN = float("nan")
+DTYPES = (FLOAT, DOUBLE, HALF, BF16, INT, BYTE, torch.int8, COMPLEX)
+PRODUCTS: list[tuple[str, tuple[tuple[int, ...], ...]]] = [
+    ("mm", ((5, 7), (7, 4))),
+    ("mm", ((16, 9), (9, 12))),
+    ("mm", ((5, 0), (0, 4))),
+    ("bmm", ((3, 5, 7), (3, 7, 4))),
+    ("bmm", ((2, 9, 7), (2, 7, 8))),
+    ("mv", ((5, 7), (7,))),
+    ("dot", ((9,), (9,))),
+    ("vdot", ((9,), (9,))),
+]
+ADDITIONS: list[tuple[str, tuple[tuple[int, ...], ...]]] = [
+    ("addmm", ((5, 4), (5, 7), (7, 4))),
+    ("addmm", ((4,), (5, 7), (7, 4))),
+    ("addmm", ((), (9, 7), (7, 8))),
+    ("baddbmm", ((3, 5, 4), (3, 5, 7), (3, 7, 4))),
+    ("baddbmm", ((4,), (3, 5, 7), (3, 7, 4))),
+    ("addbmm", ((5, 4), (3, 5, 7), (3, 7, 4))),
+    ("addmv", ((5,), (5, 7), (7,))),
+    ("addr", ((5, 7), (5,), (7,))),
+]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name, shapes", PRODUCTS)
+def test_product(name: str, shapes: tuple[tuple[int, ...], ...], dtype: torch.dtype) -> None:
+    check(name, *(r(*shape, dtype=dtype) for shape in shapes))
+
+
+@pytest.mark.parametrize("dtype", (FLOAT, BF16, INT, COMPLEX), ids=str)
+@pytest.mark.parametrize("factors", ({}, {"beta": 0}, {"beta": 3, "alpha": 2}), ids=str)
+@pytest.mark.parametrize("name, shapes", ADDITIONS)
+def test_addition(
+    name: str, shapes: tuple[tuple[int, ...], ...], factors: dict[str, Any], dtype: torch.dtype
+) -> None:
+    check(name, *(r(*shape, dtype=dtype) for shape in shapes), **factors)
+
+
+@pytest.mark.parametrize("name, shapes", ADDITIONS)
+def test_zero_beta_ignores_nan(name: str, shapes: tuple[tuple[int, ...], ...]) -> None:
+    base = torch.full(shapes[0], NAN)
+    check(name, base, *(r(*shape) for shape in shapes[1:]), beta=0, alpha=0.5)
+
+
+@pytest.mark.parametrize("alpha", (True, False))
+@pytest.mark.parametrize("beta", (True, False))
+def test_addr_of_booleans(beta: bool, alpha: bool) -> None:
+    operands = (r(5, 7, dtype=torch.bool), r(5, dtype=torch.bool), r(7, dtype=torch.bool))
+    check("addr", *operands, beta=beta, alpha=alpha)
+
+
+def test_addr_promotes() -> None:
+    check("addr", r(5, 7, dtype=INT), r(5), r(7, dtype=INT), beta=2, alpha=3)
+
+
+@pytest.mark.parametrize("use_gelu", (False, True))
+def test_addmm_activation(use_gelu: bool) -> None:
+    check("_addmm_activation", r(4), r(5, 7), r(7, 4), beta=0.5, alpha=2, use_gelu=use_gelu)
+
+
+def test_int_mm() -> None:
+    check("_int_mm", r(32, 64, dtype=torch.int8), r(64, 16, dtype=torch.int8))
+
+
+@pytest.mark.parametrize("dtype", (FLOAT, BF16), ids=str)
+def test_trilinear(dtype: torch.dtype) -> None:
+    operands = (r(6, 3, dtype=dtype), r(4, 3, 5, dtype=dtype), r(6, 5, dtype=dtype))
+    check("_trilinear", *operands, [1, 3], [0], [1, 2], [2, 3])
+
+
+def test_every_rule_is_registered() -> None:
+    names = {name for name, _ in PRODUCTS + ADDITIONS}
+    assert names | {"_addmm_activation", "_int_mm", "_trilinear"} <= set(RULES)

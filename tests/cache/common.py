@@ -1,0 +1,62 @@
+"""What the tests of the cache share."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from fuse.cache import CacheSettings, Key, TieredCache, open_cache
+
+ROOT = Path(__file__).resolve().parents[2]
+SECRET = b"the key of the tests, long enough"
+
+
+def key_of(name: str, **fields: str) -> Key:
+    return Key.of({"program": f"program {name}\nreturn %0", "backend": "xla"} | fields, name)
+
+
+def payload_of(key: Key, size: int = 1000) -> bytes:
+    """The one right payload of a key: a wrong one cannot look right."""
+    return (hashlib.sha512(key.digest.encode()).digest() * (size // 64 + 1))[:size]
+
+
+def open_at(directory: Path | None, **settings: Any) -> TieredCache:
+    settings.setdefault("exit_seconds", 20.0)
+    return open_cache(CacheSettings(directory=directory, **settings))
+
+
+class Maker:
+    """Makes payloads as their own objects, and counts."""
+
+    def __init__(self, size: int = 1000) -> None:
+        self.made: list[str] = []
+        self.size = size
+
+    def __call__(self, cache: TieredCache, key: Key, **options: Any) -> bytes:
+        def make() -> bytes:
+            self.made.append(key.label)
+            return payload_of(key, self.size)
+
+        value = cache.get_or_make(key, load=bytes, make=make, dump=bytes, **options)
+        assert value == payload_of(key, self.size)
+        return value
+
+
+def start_worker(role: str, *arguments: object) -> subprocess.Popen[str]:
+    """Start a process of ``tests.cache.worker``; it says ``ready`` before its work."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.cache.worker", role, *map(str, arguments)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "default"},
+    )
+
+
+def wait_ready(worker: subprocess.Popen[str]) -> None:
+    assert worker.stdout is not None
+    assert worker.stdout.readline() == "ready\n"

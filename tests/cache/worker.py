@@ -1,0 +1,142 @@
+"""Roles of the processes that the tests start beside themselves. Each prints JSON at its end."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+import time
+import warnings
+from pathlib import Path
+
+from fuse.cache import Key
+
+from tests.cache.common import Maker, key_of, open_at, payload_of
+
+RANK_KEYS = 16
+_NOBODY = 65534
+
+
+def keys() -> list[Key]:
+    return [key_of(f"k{number}") for number in range(RANK_KEYS)]
+
+
+def say_ready() -> None:
+    print("ready", flush=True)
+
+
+def rank(directory: Path, number: int) -> None:
+    """Wait for the file ``go``, then use every key, starting at another one than the others."""
+    cache = open_at(directory)
+    say_ready()
+    while not directory.with_name("go").exists():
+        time.sleep(0.001)
+    made = []
+    for key in keys()[number:] + keys()[:number]:
+
+        def make(key: Key = key) -> bytes:
+            made.append(key.label)
+            time.sleep(0.02)
+            return payload_of(key)
+
+        value = cache.get_or_make(key, load=bytes, make=make, dump=bytes)
+        assert value == payload_of(key)
+    print(json.dumps({"made": made, "stats": cache.stats()}))
+
+
+def victim(directory: Path) -> None:
+    """Make keys with large payloads until killed."""
+    cache = open_at(directory)
+    say_ready()
+    for key in keys():
+
+        def make(key: Key = key) -> bytes:
+            time.sleep(0.002)
+            return payload_of(key, 200_000)
+
+        def dump(value: bytes) -> bytes:
+            time.sleep(0.001)
+            return value
+
+        cache.get_or_make(key, load=bytes, make=make, dump=dump)
+    cache.flush()
+    time.sleep(60)
+
+
+def hanger(directory: Path) -> None:
+    """Take the lease of the first key and hang."""
+
+    def make() -> bytes:
+        say_ready()
+        time.sleep(60)
+        return b""
+
+    open_at(directory).get_or_make(keys()[0], load=bytes, make=make, dump=bytes)
+
+
+def writer(directory: Path, number: int, max_bytes: int) -> None:
+    """Write many entries of many sizes under a bound."""
+    cache = open_at(directory, disk_bytes=max_bytes)
+    say_ready()
+    for step in range(60):
+        key = key_of(f"w{number}-{step}")
+        cache.put(key, payload_of(key, 500 + 997 * (step % 7)), bytes)
+    cache.flush()
+    print(json.dumps(cache.stats()))
+
+
+def full_disk(directory: Path) -> None:
+    """Use a cache in a process that may not write files above 2000 bytes."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
+    use_twice(directory)
+
+
+def other_user(directory: Path) -> None:
+    """Use a cache, without being root, in a folder that may not be written."""
+    if os.geteuid() == 0:
+        os.seteuid(_NOBODY)
+    use_twice(directory)
+
+
+def use_twice(directory: Path) -> None:
+    maker = Maker(100_000)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            cache = open_at(directory)
+            for key in keys()[:3]:
+                maker(cache, key)
+            cache.flush()
+            cache.close()
+    texts = [str(warning.message) for warning in caught]
+    left = [path.name for path in directory.glob("entries/*")] if directory.exists() else []
+    print(json.dumps({"made": maker.made, "stats": cache.stats(), "texts": texts, "left": left}))
+
+
+def exiting(directory: Path) -> None:
+    """Put an entry and leave at once: the exit has to flush."""
+    key = keys()[0]
+
+    def dump(value: bytes) -> bytes:
+        time.sleep(0.2)
+        return value
+
+    open_at(directory).put(key, payload_of(key), dump)
+
+
+def main(role: str, directory: str, *arguments: str) -> None:
+    roles = {
+        "rank": rank,
+        "victim": victim,
+        "hanger": hanger,
+        "writer": writer,
+        "full-disk": full_disk,
+        "other-user": other_user,
+        "exiting": exiting,
+    }
+    roles[role](Path(directory), *map(int, arguments))  # type: ignore[operator]
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,156 @@
+"""View resolution: which shape of the flat array each common view is a slice of."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fuse.trace.spec import Layout, View
+from fuse.trace.views import dynamic_bounds, resolve, write_layout
+
+
+def view_of(tensor: torch.Tensor) -> View:
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    return View(dtype, tuple(tensor.shape), tuple(tensor.stride()), tensor.storage_offset())
+
+
+def base(*shape: int) -> torch.Tensor:
+    return torch.empty(shape)
+
+
+def resolved(tensor: torch.Tensor, *layout: int):
+    return resolve(Layout("float32", layout), view_of(tensor))
+
+
+def test_the_whole_buffer_is_the_identity():
+    found = resolved(base(2, 3), 2, 3)
+    assert found.is_identity and found.is_reshape and found.takes_all
+
+
+def test_another_cut_of_the_whole_buffer_is_a_reshape():
+    """[2,3,4] seen as [6,4], and with a size-1 dimension between."""
+    for shape in [(6, 4), (24,), (2, 1, 12)]:
+        found = resolved(base(2, 3, 4).view(shape), 2, 3, 4)
+        assert found.is_reshape and not found.is_identity
+
+
+def test_a_scalar_buffer():
+    assert resolve(Layout("float32", ()), view_of(base())).is_identity
+    assert resolve(Layout("float32", ()), view_of(base().view(1, 1))).is_reshape
+
+
+COMMON = [
+    # name, layout, view, base_shape, starts, sizes, steps, axes
+    ("rows      x[2:5]", (8, 3), lambda x: x[2:5], (8, 3), (2, 0), (3, 3), (1, 1), (0, 1)),
+    ("columns   x[:, 1:3]", (8, 5), lambda x: x[:, 1:3], (8, 5), (0, 1), (8, 2), (1, 1), (0, 1)),
+    ("transpose x.t()", (8, 5), lambda x: x.t(), (8, 5), (0, 0), (8, 5), (1, 1), (1, 0)),
+    ("select    x[:, 2]", (8, 5), lambda x: x[:, 2], (8, 5), (0, 2), (8, 1), (1, 1), (0,)),
+    ("select    x[3]", (8, 5), lambda x: x[3], (8, 5), (3, 0), (1, 5), (1, 1), (1,)),
+    ("steps     x[:, ::2]", (8, 5), lambda x: x[:, ::2], (8, 5), (0, 0), (8, 3), (1, 2), (0, 1)),
+    ("steps     x[1::3]", (8, 5), lambda x: x[1::3], (8, 5), (1, 0), (3, 5), (3, 1), (0, 1)),
+    ("expand    x[:, :1] x 7", (8, 5), lambda x: x[:, :1].expand(8, 7),
+     (8, 5), (0, 0), (8, 1), (1, 1), (0,)),
+    ("qkv heads [B,T,3C] -> k [B,H,T,D]", (2, 6, 24),
+     lambda x: x.split(8, dim=2)[1].view(2, 6, 4, 2).transpose(1, 2),
+     (2, 6, 12, 2), (0, 0, 4, 0), (2, 6, 4, 2), (1, 1, 1, 1), (0, 2, 1, 3)),
+    ("heads merged, rows across the batch", (4, 6, 3), lambda x: x.view(24, 3)[5:9],
+     (24, 3), (5, 0), (4, 3), (1, 1), (0, 1)),
+    ("channels last", (2, 4, 4, 3), lambda x: x.permute(0, 3, 1, 2),
+     (2, 4, 4, 3), (0, 0, 0, 0), (2, 4, 4, 3), (1, 1, 1, 1), (0, 3, 1, 2)),
+    ("diagonal", (5, 5), lambda x: x.diagonal(), (25,), (0,), (5,), (6,), (0,)),
+    ("batch of diagonals", (3, 5, 5), lambda x: x.diagonal(1, 1, 2),
+     (3, 25), (0, 1), (3, 4), (1, 6), (0, 1)),
+    ("patches of 2x2", (4, 6), lambda x: x.unfold(0, 2, 2).unfold(1, 2, 2),
+     (2, 2, 3, 2), (0, 0, 0, 0), (2, 2, 3, 2), (1, 1, 1, 1), (0, 2, 1, 3)),
+    ("every other row of an odd number, from a flat buffer", (15,),
+     lambda x: x.view(5, 3)[::2], (5, 3), (0, 0), (3, 3), (2, 1), (0, 1)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", COMMON, ids=lambda case: case[0])
+def test_common_views_are_slices(case):
+    _, layout, make, base_shape, starts, sizes, steps, axes = case
+    found = resolved(make(base(*layout)), *layout)
+    assert found.kind == "strided" and not found.windowed and not found.padding
+    got = (found.base_shape, found.starts, found.sizes, found.steps, found.axes)
+    assert got == (base_shape, starts, sizes, steps, axes)
+
+
+def test_expanded_dimensions_are_broadcast_not_read():
+    found = resolved(base(3).expand(4, 3), 3)
+    assert found.kind == "strided" and found.sizes == (3,) and found.inner_shape == (1, 3)
+
+
+def test_a_weight_in_a_flat_buffer_is_a_window_at_any_offset():
+    """|.....[wwww|wwww|wwww]..|: rows of 4 at offset 5 of 19 elements."""
+    flat = base(19)
+    found = resolved(flat[5:17].view(3, 4), 19)
+    assert found.windowed and (found.flat_start, found.flat_length) == (5, 12)
+    assert found.base_shape == found.sizes == (12,) or found.base_shape == (3, 4)
+    assert dynamic_bounds(Layout("float32", (19,)), view_of(flat[5:17].view(3, 4))) == (
+        (1, 19, 11),
+    )
+
+
+def test_a_window_that_ends_early_is_padded():
+    """[3,2] with row stride 3 over the last 8 elements: the third row has no third column."""
+    found = resolved(torch.as_strided(base(11), (3, 2), (3, 1), 3), 11)
+    assert found.kind == "strided" and found.flat_length + found.padding == 9
+
+
+def test_overlapping_windows_are_gathered():
+    assert resolved(base(10).unfold(0, 4, 2), 10).kind == "gather"
+    assert dynamic_bounds(Layout("float32", (10,)), view_of(base(10).unfold(0, 4, 2))) is None
+
+
+def test_empty_views_read_nothing_and_serve_any_offset():
+    view = view_of(base(4, 5)[2:2])
+    assert resolve(Layout("float32", (4, 5)), view).inner_shape == (0, 5)
+    assert dynamic_bounds(Layout("float32", (4, 5)), view)[0][2] == 0
+
+
+def test_another_dtype_counts_in_its_own_elements():
+    found = resolve(Layout("float32", (4, 6)), view_of(base(4, 6).view(torch.int16)[:, 2:4]))
+    assert found.base_shape == (4, 12) and found.starts == (0, 2) and found.reinterprets
+
+
+def test_dynamic_bounds_say_which_offsets_fit():
+    """Rows of a [10,3] data set: any multiple of 3 up to row 6 starts four rows."""
+    bounds = dynamic_bounds(Layout("float32", (10, 3)), view_of(base(10, 3)[2:6]))
+    assert bounds == ((3, 10, 3), (1, 3, 2))
+    valid = [offset for offset in range(30) if fits(bounds, offset)]
+    assert valid == [0, 3, 6, 9, 12, 15, 18]
+
+
+def fits(bounds: tuple[tuple[int, int, int], ...], offset: int) -> bool:
+    for stride, size, extent in bounds:
+        start, offset = divmod(offset, stride)
+        if start + extent >= size:
+            return False
+    return offset == 0
+
+
+@pytest.mark.parametrize(
+    ("view", "nbytes", "shape"),
+    [
+        (view_of(base(2, 3)), 24, (2, 3)),
+        (view_of(base(2, 3).t()), 24, (2, 3)),
+        (view_of(base(2, 4, 5, 3).permute(0, 3, 1, 2)), 480, (2, 4, 5, 3)),
+        (view_of(base(1, 4).t()), 16, (4, 1)),
+        (view_of(base(3, 0)), 0, (3, 0)),
+        (view_of(base()), 4, ()),
+        (view_of(base(2, 3)[:1]), 24, None),
+        (view_of(base(6)[1:]), 24, None),
+        (view_of(base(3).expand(2, 3)), 24, None),
+        (view_of(base(5, 5).diagonal()), 100, None),
+    ],
+)
+def test_write_layout_keeps_dimensions_in_memory_order(view, nbytes, shape):
+    assert write_layout(view, nbytes) == (None if shape is None else Layout("float32", shape))
+
+
+def test_a_view_outside_its_buffer_is_refused():
+    with pytest.raises(ValueError, match=r"float32\[5\] reaches outside its buffer float32\[4\]"):
+        resolve(Layout("float32", (4,)), View("float32", (5,), (1,)))
+    with pytest.raises(ValueError, match="negative"):
+        resolve(Layout("float32", (4,)), View("float32", (2,), (-1,), 3))
