@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import concurrent.futures.thread  # before call_at_exit, which runs in reverse order
 import os
 import queue
 import threading

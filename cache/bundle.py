@@ -8,8 +8,10 @@ a key trusts the bundle as an installer trusts a package: whoever made it runs c
 
 from __future__ import annotations
 
+import struct
 import time
 import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -24,6 +26,19 @@ from fuse.cache.level import Level
 from fuse.cache.store import digest_of, name_of
 
 _FOLDER = "entries/"
+# What zipfile raises for bytes that are no sound archive: beside its own error, those of
+# sizes, offsets, names, versions and encryption flags taken from damaged fields.
+_DAMAGES = (
+    zipfile.BadZipFile,
+    zipfile.LargeZipFile,
+    EOFError,
+    OSError,
+    ValueError,
+    OverflowError,
+    RuntimeError,
+    struct.error,
+    zlib.error,
+)
 
 
 @final
@@ -148,17 +163,17 @@ def _read(
         raise EntryRejectedError("foreign", f"{member.filename} is compressed")
     try:
         blob = bundle.read(member)
-    # A wrong CRC, a local header that contradicts the directory, an encrypted member.
-    except (zipfile.BadZipFile, EOFError, RuntimeError, NotImplementedError) as error:
+    except _DAMAGES as error:
         raise EntryRejectedError("checksum", f"{member.filename}: {error}") from error
     return unpack(blob, digest=digest, secret=secret, signed=secret is not None)
 
 
 @contextmanager
 def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
-    try:
-        bundle = zipfile.ZipFile(path)
-    except zipfile.BadZipFile as error:
-        raise CacheBundleError(f"{path} is no bundle: {error}") from error
-    with bundle:
-        yield bundle
+    with path.open("rb") as file:
+        try:
+            bundle = zipfile.ZipFile(file)
+        except _DAMAGES as error:
+            raise CacheBundleError(f"{path} is no bundle: {error}") from error
+        with bundle:
+            yield bundle

@@ -5,6 +5,10 @@ making its temporary file that large; so the sum over entries and temporary file
 bound at every moment, however many processes write. The bytes are written outside the
 lock, and a rename shows them to readers whole.
 
+The sum is kept in a file, so that most writes look at no other file. It may be too large (of
+what was removed or replaced since), never too small by our own doing, and it is counted
+anew when it meets the bound and every so many writes.
+
 A writer holds the lock of its own temporary file. A temporary file that can be locked has
 therefore lost its writer, and is swept.
 
@@ -25,12 +29,20 @@ from typing import final
 
 from fuse.cache.errors import CacheTrustError, EntryRejectedError, TierBypassError
 from fuse.cache.files import TEMPORARY, open_regular, read_up_to, temporary_name, write_all
-from fuse.cache.locks import locked, try_lock
+from fuse.cache.locks import locked, open_lock_file, try_lock
 from fuse.cache.permissions import PRIVATE_FILE, check_private, private_folder
 from fuse.cache.store import Store, Stored, digest_of, name_of
 
 ENTRIES = "entries"
 LOCK = "lock"
+TOTAL = "total"
+# Writes until the sum is counted anew, for the sake of files that came in by hand.
+_TRUSTED_WRITES = 256
+# A folder of at least so many files is emptied by a part of its bound more than a write
+# needs, so that a full folder is not looked through at every write.
+_LARGE_FOLDER = 1024
+_SLACK = 32
+_TOTAL_BYTES = 64
 _NANOSECONDS = 1_000_000_000
 
 
@@ -48,6 +60,15 @@ def _check_file(path: Path, info: os.stat_result) -> None:
         check_private(path, info)
     except CacheTrustError as error:
         raise EntryRejectedError(error.reason, str(error)) from error
+
+
+def _parse_total(text: bytes) -> tuple[int, int]:
+    """Return (bytes, writes since they were counted); what is no such text asks to count."""
+    try:
+        total, writes = (int(word) for word in text.split())
+    except ValueError:
+        return 0, _TRUSTED_WRITES
+    return max(total, 0), max(writes, 0)
 
 
 @final
@@ -103,7 +124,7 @@ class PrivateFolder(Store):
             raise TierBypassError("too-large", text, warn=True)
         self._open(create=True)
         with locked(self._lock, self._lock_seconds):
-            self._make_room(self._max_bytes - len(blob), strict=True)
+            self._claim(len(blob))
             temporary, descriptor = self._reserve(len(blob))
         try:
             write_all(descriptor, blob)
@@ -149,7 +170,9 @@ class PrivateFolder(Store):
         if self._read_only or not self._open(create=False):
             return 0
         with locked(self._lock, self._lock_seconds):
-            return self._make_room(max_bytes, strict=False)
+            before = self._evictions
+            self._make_room(max_bytes, slack=False)
+            return self._evictions - before
 
     def _open(self, *, create: bool) -> bool:
         found = private_folder(self._directory, create=create)
@@ -210,11 +233,31 @@ class PrivateFolder(Store):
             raise
         return path, descriptor
 
-    def _make_room(self, limit: int, *, strict: bool) -> int:
-        """Evict until at most ``limit`` bytes stay; the caller holds the folder's lock.
+    def _claim(self, size: int) -> None:
+        """Add ``size`` to the sum, evicting where needed; the caller holds the folder's lock.
 
         Raises:
-            TierBypassError: ``strict``, and other writers have reserved more than ``limit``.
+            TierBypassError: other writers have reserved too much to leave ``size``.
+        """
+        limit = self._max_bytes - size
+        descriptor = open_lock_file(self._directory / TOTAL)
+        try:
+            total, writes = _parse_total(os.pread(descriptor, _TOTAL_BYTES, 0))
+            if total > limit or writes >= _TRUSTED_WRITES:
+                total, writes = self._make_room(limit, slack=True), 0
+            if total > limit:
+                raise TierBypassError("no-room", "other writers fill the disk tier", warn=False)
+            # Before the file is made: a writer killed in between leaves too large a sum.
+            text = b"%d %d\n" % (total + size, writes + 1)
+            os.pwrite(descriptor, text.ljust(_TOTAL_BYTES), 0)
+        finally:
+            os.close(descriptor)
+
+    def _make_room(self, limit: int, *, slack: bool) -> int:
+        """Evict until at most ``limit`` bytes stay, and sweep; return the bytes that stay.
+
+        The caller holds the folder's lock. More than ``limit`` stays only when other writers
+        have reserved it.
         """
         files = self._scan()
         total = 0
@@ -222,18 +265,16 @@ class PrivateFolder(Store):
             if file.digest is None and self._sweep(file):
                 continue
             total += file.size
-        evicted = 0
+        if slack and total > limit and len(files) >= _LARGE_FOLDER:
+            limit -= self._max_bytes // _SLACK
         for file in files:
             if total <= limit:
                 break
             if file.digest is not None:
                 (self._entries / file.name).unlink(missing_ok=True)
                 total -= file.size
-                evicted += 1
-        self._evictions += evicted
-        if strict and total > limit:
-            raise TierBypassError("no-room", "other writers fill the disk tier", warn=False)
-        return evicted
+                self._evictions += 1
+        return total
 
     def _sweep(self, file: _File) -> bool:
         """Remove a temporary file whose writer is dead; say whether it is gone."""

@@ -105,13 +105,13 @@ class Level:
         except TierBypassError as error:
             self.counters.add_reason("bypasses", error.reason)
             if error.warn:
-                self._warn(f"{action}-{error.reason}", str(error))
+                self._warn(error.reason, str(error))
         # Stores raise what their drivers raise, which no list covers. None of it may reach
         # a training step; all of it is counted, and said once a kind.
         except Exception as error:  # noqa: BLE001
-            kind = f"{action}-{_name_of(error)}"
-            self.counters.add_reason("failures", kind)
-            self._warn(kind, f"{action} failed: {type(error).__name__}: {error}")
+            name = _name_of(error)
+            self.counters.add_reason("failures", f"{action}-{name}")
+            self._warn(name, f"{action} failed: {type(error).__name__}: {error}")
         return None
 
     def _rejected(self, reason: str, text: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
@@ -22,6 +23,8 @@ from fuse.cache.store import Store, Stored, digest_of, name_of
 # No executable we know of comes near; a larger object is somebody's mistake or malice.
 MAX_ENTRY_BYTES = 4 << 30
 _FILE_MODE = 0o666
+# No write takes so long: a gate gives up each after seconds.
+_ABANDONED_SECONDS = 86_400
 _TIME_FIELDS = ("mtime", "LastModified", "updated", "last_modified", "created")
 
 
@@ -115,7 +118,17 @@ class MountedFolder(Store):
         (self._directory / name_of(digest)).unlink(missing_ok=True)
 
     def prune(self, max_bytes: int) -> int:
-        """Remove the least recently used blobs until at most ``max_bytes`` stay."""
+        """Remove the least recently used blobs until at most ``max_bytes`` stay, and what
+        writers killed more than a day ago, or ahead, left half written.
+        """
+        now = time.time()
+        for item in self._scan():
+            if item.name.startswith(TEMPORARY):
+                # Its writer may end, or another host prune, while we look.
+                with suppress(FileNotFoundError):
+                    written = item.stat(follow_symlinks=False).st_mtime
+                    if abs(now - written) > _ABANDONED_SECONDS:
+                        (self._directory / item.name).unlink()
         removed = _remove_oldest(self, max_bytes)
         self._evictions += removed
         return removed

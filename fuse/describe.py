@@ -23,7 +23,7 @@ from fuse.trace.node import (
 )
 from fuse.trace.random_blocks import blocks, is_random
 from fuse.trace.source import user_line
-from fuse.trace.spec import Layout, View
+from fuse.trace.spec import Layout, View, contiguous_strides
 
 _ARGUMENT, _NEW, _UNDEFINED, _LIST = range(4)  # trie.h, Result::Kind
 
@@ -51,6 +51,14 @@ def _operand(raw: tuple[Any, ...]) -> Operand:
     return Operand(
         value, View(dtype, shape, strides, offset), Layout(*layout), place, fresh, initialised
     )
+
+
+def _write(raw: tuple[Any, ...], operands: tuple[Operand, ...]) -> Write:
+    operand, value, layout, sizes = raw
+    view = operands[operand].view
+    if sizes is not None:
+        view = View(view.dtype, sizes, contiguous_strides(sizes))
+    return Write(operand, value, Layout(*layout), view)
 
 
 def _slots(
@@ -97,9 +105,9 @@ def build_node(
         Output(value, View(dtype, shape, strides), Layout(*layout))
         for value, dtype, shape, strides, layout in tensors
     )
-    written = tuple(Write(operand, value, Layout(*layout)) for operand, value, layout in writes)
     target = functional_name(name, has_rule)
     known = tuple(_operand(raw) for raw in operands)
+    written = tuple(_write(raw, known) for raw in writes)
     drawn = 0
     if is_random(target):
         views = [output.view for output in outputs] + [operand.view for operand in known]

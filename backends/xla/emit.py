@@ -125,7 +125,7 @@ class _Arguments:
 def context_of(node: Node, scalars: Scalars, platform: str) -> RuleContext:
     """The rule's context: result specs in slot order, promoted dtype, random state."""
     specs: list[TensorSpec] = [output.view.spec for output in node.outputs]
-    specs += [node.operands[write.operand].view.spec for write in node.writes]
+    specs += [write.view.spec for write in node.writes]
     out = tuple(specs[slot] for slot in node.slots if slot is not None)
     promoted = result_type(_promoted_operands(node))
     seed = offset = None
@@ -248,13 +248,13 @@ def _store(
             continue
         write = node.writes[slot - len(node.outputs)]
         target = node.operands[write.operand]
-        array = _checked(node, result, target.view)
+        array = _checked(node, result, write.view)
         base, layout = values.get(target.value, (None, target.layout))
         if write.layout != layout:
             base, layout = None, write.layout  # the view covers the buffer: nothing is kept
         place = node.slot_of(target.place)
         offset = None if place is None else scalars.integer(place)
-        values[write.value] = (views.write(base, layout, target.view, array, offset), layout)
+        values[write.value] = (views.write(base, layout, write.view, array, offset), layout)
 
 
 def _checked(node: Node, result: Any, view: View) -> jax.Array:

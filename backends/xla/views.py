@@ -19,6 +19,7 @@ from fuse.trace.spec import ITEMSIZE, Layout, View, contiguous_strides
 from fuse.trace.views import Resolution, resolve
 
 _BITS = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}
+_SPARSE = 4  # elements passed over for each one written, above which a scatter is faster
 _PARTS = {"complex64": "float32", "complex128": "float64"}
 
 
@@ -167,19 +168,59 @@ def _put(
     if found.sizes == found.base_shape:
         return region
     spans = _spans(found)
-    if spans != found.sizes:
-        # Steps leave elements between: spread the region out and keep the old ones there.
-        # A select over the span is a loop XLA vectorises; a scatter is not.
-        config = [(0, 0, step - 1) for step in _pad_steps(found)]
-        spread = lax.pad(region, jnp.zeros((), region.dtype), config)
-        taken = np.ones((), bool)
-        for dim, (span, step) in enumerate(zip(spans, found.steps, strict=True)):
-            shape = [1] * len(spans)
-            shape[dim] = span
-            taken = taken & (np.arange(span) % step == 0).reshape(shape)
-        mask = jnp.broadcast_to(jnp.asarray(taken), spans)
-        region = lax.select(mask, spread, lax.dynamic_slice(block, starts, spans))
-    return lax.dynamic_update_slice(block, region, starts)
+    if spans == found.sizes:
+        return lax.dynamic_update_slice(block, region, starts)
+    if math.prod(spans) > _SPARSE * region.size:
+        return _put_scattered(block, found, region, starts)
+    steps = _pad_steps(found)
+    if all(size % step == 0 for size, step in zip(found.base_shape, steps, strict=True)):
+        return _put_split(block, steps, region, starts)
+    return _put_selected(block, spans, steps, region, starts)
+
+
+def _put_scattered(
+    block: jax.Array, found: Resolution, region: jax.Array, starts: tuple[Any, ...]
+) -> jax.Array:
+    """Write few elements of many, such as a diagonal's, one by one."""
+    base_strides = contiguous_strides(found.base_shape)
+    moves = zip(base_strides, found.steps, strict=True)
+    apart = View("", found.sizes, tuple(stride * step for stride, step in moves))
+    first = sum(start * stride for start, stride in zip(starts, base_strides, strict=True))
+    target = block.reshape(-1).at[_indices(apart) + first]
+    return target.set(region, mode="promise_in_bounds", unique_indices=True).reshape(block.shape)
+
+
+def _put_split(
+    block: jax.Array, steps: tuple[int, ...], region: jax.Array, starts: tuple[Any, ...]
+) -> jax.Array:
+    """Write through dimensions cut in (size / step, step), where the steps are gone."""
+    split, sizes, places = [], [], []
+    for size, taken, step, start in zip(block.shape, region.shape, steps, starts, strict=True):
+        split += [size // step, step]
+        sizes += [taken, 1]
+        places += [start // step, start % step]
+    finer = lax.reshape(block, split)
+    return lax.dynamic_update_slice(finer, lax.reshape(region, sizes), places).reshape(block.shape)
+
+
+def _put_selected(
+    block: jax.Array,
+    spans: tuple[int, ...],
+    steps: tuple[int, ...],
+    region: jax.Array,
+    starts: tuple[Any, ...],
+) -> jax.Array:
+    """Spread the region out by its steps and keep the old elements between."""
+    config = [(0, 0, step - 1) for step in steps]
+    spread = lax.pad(region, jnp.zeros((), region.dtype), config)
+    taken = np.ones((), bool)
+    for dim, (span, step) in enumerate(zip(spans, steps, strict=True)):
+        shape = [1] * len(spans)
+        shape[dim] = span
+        taken = taken & (np.arange(span) % step == 0).reshape(shape)
+    mask = jnp.broadcast_to(jnp.asarray(taken), spans)
+    merged = lax.select(mask, spread, lax.dynamic_slice(block, starts, spans))
+    return lax.dynamic_update_slice(block, merged, starts)
 
 
 def _pad_steps(found: Resolution) -> tuple[int, ...]:

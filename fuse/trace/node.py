@@ -104,11 +104,15 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """A new value of the buffer behind operand ``operand``, its view's region replaced."""
+    """A new value of the buffer behind operand ``operand``, the region of ``view`` replaced.
+
+    ``view`` is the operand's own, except where ``out=`` resizes its tensor.
+    """
 
     operand: int
     value: int
     layout: Layout
+    view: View
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +162,9 @@ class Node:
 
     def __str__(self) -> str:
         made = [str(output) for output in self.outputs]
-        made += [f"%{w.value}:={self.operands[w.operand]}" for w in self.writes]
+        made += [
+            f"%{w.value}:=%{self.operands[w.operand].value}:{w.view}" for w in self.writes
+        ]
         places = {operand.place: operand for operand in self.operands}
         args = ", ".join(_text(arg, self.operands) for arg in self.args)
         notes = [
@@ -236,6 +242,12 @@ class Trace:
                     random=random,
                     args=tuple(_without(arg, places) for arg in node.args),
                     operands=tuple(_at_zero(operand, places) for operand in node.operands),
+                    writes=tuple(
+                        replace(write, view=replace(write.view, offset=0))
+                        if node.operands[write.operand].place in places
+                        else write
+                        for write in node.writes
+                    ),
                 )
             )
             leaves += [

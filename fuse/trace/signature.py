@@ -15,7 +15,7 @@ def signature(node: Node) -> str:
         number = numbers.setdefault(operand.value, len(numbers))
         operands.append((number, operand.view, operand.layout, operand.initialised))
     outputs = tuple((output.view, output.layout) for output in node.outputs)
-    writes = tuple((write.operand, write.layout) for write in node.writes)
+    writes = tuple((write.operand, write.layout, write.view) for write in node.writes)
     places = tuple(place for place, _ in node.dynamic)
     return repr((node.op, node.target, node.args, operands, outputs, writes, node.slots, places))
 

@@ -10,11 +10,18 @@ import torch
 
 from fuse.backends.xla.rules.registry import RULES, RuleContext, Unsupported
 from fuse.trace.spec import TensorSpec
+from tests.backend import rule_harness
 from tests.backend.rule_harness import check, to_array, to_tensor
 
 _GENERATOR = torch.Generator().manual_seed(0)
 FORWARD = "_scaled_dot_product_flash_attention_for_cpu"
 INF = float("inf")
+
+
+@pytest.fixture(autouse=True)
+def keep_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here ``out`` is the forward's result, an ordinary operand."""
+    monkeypatch.setattr(rule_harness, "DROPPED", rule_harness.DROPPED - {"out"})
 
 
 def r(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:

@@ -39,18 +39,18 @@ def test_folders_and_files_are_private(at: Path) -> None:
         os.umask(old)
     assert stat.S_IMODE(at.stat().st_mode) == 0o700
     assert stat.S_IMODE((at / "entries").stat().st_mode) == 0o700
-    for path in [at / "lock", *(at / "entries").iterdir()]:
+    for path in [at / "lock", at / "total", *(at / "entries").iterdir()]:
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-@pytest.mark.parametrize("place", ["", "entries", "lock"])
+@pytest.mark.parametrize("place", ["", "entries", "lock", "total"])
 def test_what_others_may_write_is_refused_with_the_mending(at: Path, place: str) -> None:
     folder(at).write(D[0], b"x")
     (at / place).chmod((at / place).stat().st_mode | 0o020)
     with pytest.raises(CacheTrustError, match=f"chmod go-w {at / place}") as caught:
         folder(at).write(D[1], b"y")
     assert caught.value.reason == "writable"
-    if place != "lock":
+    if place not in ("lock", "total"):
         with pytest.raises(CacheTrustError):
             folder(at).read(D[0])
 
@@ -168,6 +168,49 @@ def test_temporary_files_count_until_their_writer_is_dead(at: Path) -> None:
     of.write(D[1], bytes(100))
     assert not path.exists()
     assert stored(of) == [D[1]]
+
+
+def test_most_writes_look_at_no_other_file(at: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scans: list[int] = []
+    real = PrivateFolder._scan
+    monkeypatch.setattr(PrivateFolder, "_scan", lambda self: scans.append(1) or real(self))
+    of = folder(at, 100_000)
+    for number in range(300):
+        of.write(key_of(f"n{number}").digest, bytes(100))
+    assert len(scans) == 2
+
+
+@pytest.mark.parametrize("text", [b"", b"nonsense", b"-5 -5", b"1", b"\xff" * 200])
+def test_a_damaged_sum_is_counted_anew(at: Path, text: bytes) -> None:
+    of = folder(at, 300)
+    for digest in D[:3]:
+        of.write(digest, bytes(100))
+    (at / "total").write_bytes(text)
+    of.write(D[3], bytes(100))
+    of.write(D[4], bytes(100))
+    assert sum(item.size for item in of.contents()) <= 300 or text == b"-5 -5"
+
+
+def test_a_sum_that_is_too_large_evicts_nothing_needlessly(at: Path) -> None:
+    of = folder(at, 300)
+    for _ in range(10):
+        of.write(D[0], bytes(100))
+    of.write(D[1], bytes(100))
+    of.remove(D[1])
+    of.write(D[2], bytes(100))
+    of.write(D[3], bytes(100))
+    assert stored(of) == [D[0], D[2], D[3]] and of.evictions == 0
+
+
+def test_a_large_full_folder_is_emptied_by_a_part_more(at: Path) -> None:
+    of = folder(at, 110_000)
+    for number in range(1200):
+        of.write(key_of(f"n{number}").digest, bytes(100))
+    size = sum(item.size for item in of.contents())
+    assert 105_000 < size <= 110_000
+    assert {item.digest for item in of.contents()} >= {
+        key_of(f"n{number}").digest for number in range(150, 1200)
+    }
 
 
 def test_a_lock_that_stays_taken_costs_its_bound(at: Path) -> None:

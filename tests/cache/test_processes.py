@@ -12,11 +12,13 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fuse.cache import listing, verify
+from fuse.cache.locks import locked
 
 from tests.cache.common import ROOT, Maker, key_of, open_at, start_worker, wait_ready
 from tests.cache.worker import RANK_KEYS, keys
@@ -99,6 +101,8 @@ def test_the_bound_holds_under_concurrent_writers(at: Path) -> None:
     writers = [start_worker("writer", at, number, bound) for number in range(3)]
     for worker in writers:
         wait_ready(worker)
+    while not (at / "lock").exists():
+        time.sleep(0.001)
     largest = looks = 0
     while any(worker.poll() is None for worker in writers):
         largest = max(largest, occupied(at))
@@ -113,17 +117,17 @@ def test_the_bound_holds_under_concurrent_writers(at: Path) -> None:
 
 
 def occupied(at: Path) -> int:
-    """The bytes of all files, entries and temporary ones, as one look sees them.
+    """The bytes of all files, entries and temporary ones.
 
-    The look is not atomic; a file that is renamed meanwhile is counted once.
+    Under the folder's lock nothing is reserved or evicted, so the sum is that of one moment;
+    a file that is renamed during the look is counted once.
     """
     sizes: dict[int, int] = {}
-    try:
+    with locked(at / "lock", 30):
         for item in os.scandir(at / "entries"):
-            info = item.stat(follow_symlinks=False)
-            sizes[info.st_ino] = info.st_size
-    except FileNotFoundError:
-        return 0
+            with suppress(FileNotFoundError):
+                info = item.stat(follow_symlinks=False)
+                sizes[info.st_ino] = info.st_size
     return sum(sizes.values())
 
 
@@ -150,9 +154,9 @@ def test_a_folder_that_may_not_be_written_costs_one_warning(open_place: Path) ->
     result = result_of(start_worker("other-user", open_place / "cache"))
     assert result["made"] == ["k0", "k1", "k2"] * 2
     failures = result["stats"]["tiers"]["disk"]["failures"]
-    assert failures["put-EACCES"] == 1 and failures["lease-EACCES"] >= 1
-    # One of the writing and one of the leases, in each of the two caches.
-    assert len(result["texts"]) == 4
+    assert failures == {"put-EACCES": 3, "lease-EACCES": 3}
+    # One in each of the two caches.
+    assert len(result["texts"]) == 2
     assert all("Permission denied" in text for text in result["texts"])
 
 

@@ -89,10 +89,7 @@ def s3() -> Iterator[dict[str, Any]]:
         yield {
             "key": "testing",
             "secret": "testing",
-            "client_kwargs": {
-                "endpoint_url": f"http://127.0.0.1:{port}",
-                "region_name": "us-east-1",
-            },
+            "client_kwargs": {"endpoint_url": f"http://127.0.0.1:{port}"},
         }
     finally:
         server.terminate()
@@ -195,7 +192,7 @@ def test_control_of_a_shared_tier(place: Place, tmp_path: Path) -> None:
     place.store().write(A.digest, b"damaged")
     assert verify(level).rejected == {A.digest: "truncated"}
     assert len(level.tier.store.contents()) == 2
-    assert prune(level, 1000) == 2 or prune(level, 0) == 1
+    assert prune(level, 10**6) == 0 and prune(level, 0) == 2
     assert clear(level) == 0 and verify(level).sound == 0
     cache.close()
 
@@ -234,8 +231,7 @@ def test_a_driver_that_is_not_installed_costs_one_warning(tmp_path: Path) -> Non
         maker(cache, B)
         cache.flush()
         cache.close()
-    assert {str(warning.message).split(":")[1].split()[0] for warning in seen} == {"shared"}
-    assert maker.made == ["a", "b"] and len(seen) <= 2
+    assert maker.made == ["a", "b"] and len(seen) == 1
 
 
 def test_the_leaving_process_stores_in_the_remote(place: Place, tmp_path: Path) -> None:
@@ -280,3 +276,13 @@ def test_a_mounted_folder_prunes_by_use(tmp_path: Path) -> None:
     assert store.read(A.digest) == bytes(100)
     assert store.prune(150) == 1 and store.evictions == 1
     assert [item.digest for item in store.contents()] == [A.digest]
+
+
+def test_a_mounted_folder_prunes_what_killed_writers_left(tmp_path: Path) -> None:
+    store = MountedFolder(tmp_path)
+    for name, age in (("old", 10**6), ("new", 10), ("ahead", -(10**6))):
+        path = tmp_path / f".tmp-{name}"
+        path.touch()
+        os.utime(path, (time.time() - age, time.time() - age))
+    assert store.foreign() == [] and store.prune(10**6) == 0
+    assert [path.name for path in tmp_path.iterdir()] == [".tmp-new"]

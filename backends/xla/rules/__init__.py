@@ -25,3 +25,5 @@ import fuse.backends.xla.rules.scan  # noqa: F401
 import fuse.backends.xla.rules.sorting  # noqa: F401
 import fuse.backends.xla.rules.loss  # noqa: F401
 import fuse.backends.xla.rules.distance  # noqa: F401
+import fuse.backends.xla.rules.grid_sample  # noqa: F401
+import fuse.backends.xla.rules.upsample  # noqa: F401

@@ -84,7 +84,7 @@ def _rrelu_backward(
     training: bool,
     self_is_result: bool,
 ) -> Value:
-    if training and upper - lower > 1e-6:
+    if training:
         return lax.mul(*computed(ctx, grad, noise))
     return _leaky_relu_backward(ctx, grad, self, (lower + upper) / 2, self_is_result)
 

@@ -103,13 +103,10 @@ def _attend(
     top = jnp.where(top == -jnp.inf, 0, top)
     weights = materialised(jnp.exp(weights - top))
     total = jnp.sum(weights, -1, keepdims=True)
-    seen = total > 0
-    if scores.bias is None:
-        total_or_one = total
-    else:
-        total_or_one = jnp.where(seen | jnp.isnan(total), total, 1)
-    output = _times(ctx, weights, v) / total_or_one
-    logarithm = top + jnp.log(total_or_one)
+    if scores.bias is not None or k.shape[1] == 0:  # otherwise every query sees a key
+        total = jnp.where(total == 0, 1, total)
+    output = _times(ctx, weights, v) / total
+    logarithm = top + jnp.log(total)
     return output.reshape(*lead, *output.shape[1:]), logarithm.reshape(*lead, q.shape[1])
 
 

@@ -157,6 +157,16 @@ def _spread(value: jax.Array, axis: int) -> jax.Array:
     return lax.expand_dims(value, (axis,))
 
 
+def _is_class(target: jax.Array, classes: int) -> jax.Array:
+    return (target >= 0) & (target < classes)
+
+
+def _samples(x: jax.Array, target: jax.Array) -> jax.Array:
+    """Targets as int64 (uint8 is allowed too), in the shape of ``x`` without its class axis."""
+    axis = _class_axis(x)
+    return target.reshape(x.shape[:axis] + x.shape[axis + 1 :]).astype(jnp.int64)
+
+
 def _picked(x: jax.Array, target: jax.Array, axis: int) -> jax.Array:
     """``x[target]`` along the class axis; NaN where the target is no class.
 
@@ -166,8 +176,7 @@ def _picked(x: jax.Array, target: jax.Array, axis: int) -> jax.Array:
     """
     index = _spread(target, axis)
     chosen = jnp.take_along_axis(x, index, axis, mode="clip").reshape(target.shape)
-    valid = (target >= 0) & (target < x.shape[axis])
-    return jnp.where(valid, chosen, number(jnp.nan, x.dtype))
+    return jnp.where(_is_class(target, x.shape[axis]), chosen, number(jnp.nan, x.dtype))
 
 
 def _class_weight(
@@ -191,7 +200,7 @@ def _nll_loss(
 ) -> Any:
     x = ctx.widened(x)
     axis = _class_axis(x)
-    target = target.reshape(x.shape[:axis] + x.shape[axis + 1 :])
+    target = _samples(x, target)
     counted = target != ignore_index
     weights = _class_weight(weight, target, counted, x.dtype)
     zero = jnp.zeros((), x.dtype)
@@ -217,13 +226,14 @@ def _nll_loss_backward(
     dtype = ctx.widened(x).dtype
     grad, total_weight = grad.astype(dtype), total_weight.astype(dtype)
     axis = _class_axis(x)
-    target = target.reshape(x.shape[:axis] + x.shape[axis + 1 :])
+    target = _samples(x, target)
     grad = grad / total_weight if reduction == _MEAN else grad
     grad = grad.reshape(target.shape) if reduction == _NONE else grad
     counted = target != ignore_index
     slope = -grad * _class_weight(weight, target, counted, dtype)
-    classes = lax.broadcasted_iota(target.dtype, x.shape, axis)
-    chosen = (classes == _spread(target, axis)) & _spread(counted, axis)
+    # Classes fit 32 bits, which compare twice as fast; -1 is no class.
+    place = jnp.where(counted & _is_class(target, x.shape[axis]), target, -1).astype(jnp.int32)
+    chosen = lax.broadcasted_iota(jnp.int32, x.shape, axis) == _spread(place, axis)
     return jnp.where(chosen, _spread(slope, axis), jnp.zeros((), dtype))
 
 

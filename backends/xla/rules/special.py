@@ -14,11 +14,10 @@ from fuse.backends.xla.rules.elementwise import (
     dtype_of,
     float_dtype,
     floats,
-    is_complex,
     like,
     select,
 )
-from fuse.backends.xla.rules.registry import Rule, Unsupported, rule
+from fuse.backends.xla.rules.registry import Rule, rule
 from jax import lax
 
 Function = Callable[..., Value]
@@ -49,13 +48,10 @@ def trigamma(x: Value) -> Value:
     low = lax.lt(x, like(x, 0.5))
     sine = lax.sin(lax.mul(x, like(x, math.pi)))
     positive = select(low, lax.sub(like(x, 1), x), x)
-    right = _zeta(lax.full_like(x, 2), positive)
+    right = lax.zeta(lax.full_like(x, 2), positive)
+    right = select(lax.eq(positive, like(x, math.inf)), like(x, 0), right)  # XLA has NaN
     left = lax.sub(lax.div(like(x, math.pi**2), lax.mul(sine, sine)), right)
     return select(low, left, right)
-
-
-def _zeta(x: Value, q: Value) -> Value:
-    return lax.zeta(x, q)
 
 
 def zeta(x: Value, q: Value) -> Value:
@@ -170,8 +166,6 @@ def _logit_backward(ctx: RuleContext, grad: Value, self: Value, eps: float | Non
 
 def _of_one(function: Function) -> Rule:
     def emit(ctx: RuleContext, self: Value) -> Value:
-        if is_complex(ctx.result_type):
-            raise Unsupported("a special function of complex numbers")
         return function(cast(self, float_dtype(ctx)))
 
     return emit
@@ -179,8 +173,6 @@ def _of_one(function: Function) -> Rule:
 
 def _of_two(function: Function) -> Rule:
     def emit(ctx: RuleContext, self: Value, other: Value) -> Value:
-        if is_complex(ctx.result_type):
-            raise Unsupported("a special function of complex numbers")
         return function(*floats(ctx, self, other))
 
     return emit

@@ -121,7 +121,8 @@ bool Recorder::describe(
   const torch::jit::Stack meta_arguments = meta;
   try {
     c10::impl::ExcludeDispatchKeyGuard below_autograd(c10::autograd_dispatch_keyset_with_ADInplaceOrView);
-    op.callBoxedForDispatchKey(c10::DispatchKey::Meta, meta);
+    // The computed dispatch table, so that PyTorch's composite kernels count as well.
+    op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &meta);
   } catch (const std::exception& error) {
     refusal_ = error.what();
     refusal_ = "no shape inference: " + refusal_.substr(0, refusal_.find('\n'));
@@ -177,7 +178,17 @@ bool Recorder::describe(
   }
   PyRef writes = PyRef::steal(checked(PyList_New(0)));
   for (const Write& write : node.writes) {
-    PyRef item = pack(make_int(write.operand), make_int(value++), layout_to_python(write.layout));
+    PyRef resized = PyRef::borrow(Py_None);
+    for (const Resize& resize : node.resizes) {
+      if (resize.operand == write.operand) {
+        resized = make_tuple(resize.sizes);
+      }
+    }
+    PyRef item = pack(
+        make_int(write.operand),
+        make_int(value++),
+        layout_to_python(write.layout),
+        std::move(resized));
     PyList_Append(writes.get(), item.get());
   }
   PyRef results = PyRef::steal(checked(PyList_New(0)));
