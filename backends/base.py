@@ -91,5 +91,9 @@ class Backend(ABC):
         """The array on the host, C-contiguous, read-only; waits for it."""
 
     @abstractmethod
+    def owns(self, array: Any) -> bool:
+        """Whether ``array`` is one of this backend's own."""
+
+    @abstractmethod
     def wait(self, arrays: list[Any]) -> None:
         """Return once every one of ``arrays`` has been computed; raises what failed."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import atexit
-import concurrent.futures.thread  # before call_at_exit, which runs in reverse order
+
+# For its own hook at exit: ``call_at_exit`` must register after it.
+import concurrent.futures.thread  # noqa: F401
 import os
 import queue
 import threading

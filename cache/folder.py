@@ -67,8 +67,8 @@ def _parse_total(text: bytes) -> tuple[int, int]:
     try:
         total, writes = (int(word) for word in text.split())
     except ValueError:
-        return 0, _TRUSTED_WRITES
-    return max(total, 0), max(writes, 0)
+        total = writes = -1
+    return (total, writes) if total >= 0 and writes >= 0 else (0, _TRUSTED_WRITES)
 
 
 @final

@@ -23,6 +23,7 @@ from fuse.backends.registry import get_backend
 from fuse.cache.key import Key
 from fuse.cache.settings import CacheSettings
 from fuse.cache.opening import open_cache
+from fuse.debug import check_finite, check_indices
 from fuse.describe import build_node
 from fuse.errors import ExecutionError, HostFallbackError, describe
 from fuse.plan.plan import Plan, PlannedChunk
@@ -31,6 +32,21 @@ from fuse.trace.node import HostArg, Node, NumberArg, Trace
 from fuse.trace.signature import program_text
 from fuse.trace.source import user_line
 from fuse.trace.views import dynamic_bounds
+
+
+CUT_REASONS = (
+    "host_read",
+    "synchronize",
+    "optimizer_step",
+    "repeat_mark",
+    "host_fallback",
+    "collective",
+    "mode_change",
+    "size_bound",
+    "every_operation",
+    "device_change",
+)
+"""The closed list of why a trace is cut, numbered as in csrc/recorder.h."""
 
 
 @dataclass(slots=True)
@@ -67,6 +83,8 @@ class Engine:
         self._warned: set[str] = set()
         self._reasons: dict[str, str] = {}
         self._in_flight: list[Any] = []
+        self._converting = False
+        self.observer: list[tuple[str, Runnable]] | None = None
         self.cache = open_cache(_cache_settings())
 
     # ---- a call never seen ------------------------------------------------------------
@@ -154,8 +172,51 @@ class Engine:
 
     # ---- running ----------------------------------------------------------------------
 
-    def execute(self, runnable: Runnable, leaves: list[Any], scalars: bytes) -> list[Any]:
-        """Run a plan; the arrays of its live values, in ascending order of value."""
+    def execute(
+        self, runnable: Runnable, leaves: list[Any], scalars: bytes, reason: int
+    ) -> list[Any]:
+        """Run a plan; the arrays of its live values, in ascending order of value.
+
+        ``leaves`` are in the trace's order; an array of another backend is replaced in the
+        list by its conversion, which the core then keeps. ``reason`` numbers the cut's reason.
+        """
+        if self._converting:
+            self._convert(leaves)
+        debug = self.mode == "debug"
+        if debug:
+            check_indices(runnable.plan.trace, self._on_host(leaves), scalars)
+        results = self._run(runnable, leaves, scalars)
+        if debug:
+            self._finish(runnable, results)
+        if self.observer is not None:
+            self.observer.append((CUT_REASONS[reason], runnable))
+        return results
+
+    def _finish(self, runnable: Runnable, results: list[Any]) -> None:
+        """Debug Eager: wait, and look at what came out."""
+        node = runnable.plan.trace.nodes[-1]
+        try:
+            self.backend.wait(results)
+        except Exception as error:
+            text = describe(
+                f"the operation failed: {error}",
+                operator=f"aten::{node.op}",
+                operands=node.describe_operands(),
+                source=node.source,
+            )
+            raise ExecutionError(text) from error
+        if self.check == "nan":
+            check_finite(node, [self.backend.get(array) for array in results])
+
+    def _convert(self, leaves: list[Any]) -> None:
+        for index, array in enumerate(leaves):
+            if not self.backend.owns(array):
+                leaves[index] = self.backend.put(np.array(np.asarray(array)), 0)
+
+    def _on_host(self, leaves: list[Any]) -> list[np.ndarray]:
+        return [np.asarray(self.backend.get(array)) for array in leaves]
+
+    def _run(self, runnable: Runnable, leaves: list[Any], scalars: bytes) -> list[Any]:
         runnable.runs += 1
         self.counters.chunks += 1
         chunk = runnable.plan.chunks[0]
@@ -195,6 +256,12 @@ class Engine:
     def wait(self) -> None:
         """Return once everything handed on so far has been computed."""
         self.backend.wait(self._in_flight)
+
+    def switch(self, name: str) -> None:
+        """Use another backend from now on; arrays are converted where they are next read."""
+        self.backend = get_backend(name)
+        self._converting = True
+        self._reasons.clear()
 
     def close(self) -> None:
         """Finish what runs; called once at the end of the process."""

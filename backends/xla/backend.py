@@ -126,6 +126,9 @@ class XlaBackend(Backend):
     def get(self, array: Any) -> np.ndarray:  # noqa: D102
         return np.asarray(array)
 
+    def owns(self, array: Any) -> bool:  # noqa: D102
+        return isinstance(array, jax.Array)
+
     def wait(self, arrays: list[Any]) -> None:  # noqa: D102
         jax.block_until_ready(arrays)
 

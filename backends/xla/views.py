@@ -66,7 +66,7 @@ def write(
     if found.takes_all:
         region = _region(value, found)
         return _reshaped(reinterpret(region, view.dtype, layout.dtype), layout.shape)
-    if base is None and found.kind == "strided" and offset is None and view.numel:
+    if base is None and offset is None and view.numel and _pads_well(found):
         numel = layout.nbytes // ITEMSIZE[view.dtype]
         new = _write_into_zeros(found, _region(value, found), numel)
         return _restored(new, None, layout, view)
@@ -80,6 +80,11 @@ def write(
     else:
         new = _write_strided(old, found, _region(value, found), offset)
     return _restored(new, base, layout, view)
+
+
+def _pads_well(found: Resolution) -> bool:
+    """Whether padding is the way to place the view's elements among zeros."""
+    return found.kind == "strided" and math.prod(_spans(found)) <= _SPARSE * math.prod(found.sizes)
 
 
 def _write_into_zeros(found: Resolution, region: jax.Array, numel: int) -> jax.Array:
@@ -184,9 +189,11 @@ def _put_scattered(
     """Write few elements of many, such as a diagonal's, one by one."""
     base_strides = contiguous_strides(found.base_shape)
     moves = zip(base_strides, found.steps, strict=True)
-    apart = View("", found.sizes, tuple(stride * step for stride, step in moves))
+    strides = tuple(stride * step for stride, step in moves)
     first = sum(start * stride for start, stride in zip(starts, base_strides, strict=True))
-    target = block.reshape(-1).at[_indices(apart) + first]
+    fixed = first if isinstance(first, int) else 0
+    places = _indices(View(found.view.dtype, found.sizes, strides, fixed))
+    target = block.reshape(-1).at[places if isinstance(first, int) else places + first]
     return target.set(region, mode="promise_in_bounds", unique_indices=True).reshape(block.shape)
 
 
@@ -213,13 +220,11 @@ def _put_selected(
     """Spread the region out by its steps and keep the old elements between."""
     config = [(0, 0, step - 1) for step in steps]
     spread = lax.pad(region, jnp.zeros((), region.dtype), config)
-    taken = np.ones((), bool)
-    for dim, (span, step) in enumerate(zip(spans, steps, strict=True)):
-        shape = [1] * len(spans)
-        shape[dim] = span
-        taken = taken & (np.arange(span) % step == 0).reshape(shape)
-    mask = jnp.broadcast_to(jnp.asarray(taken), spans)
-    merged = lax.select(mask, spread, lax.dynamic_slice(block, starts, spans))
+    taken = jnp.ones(spans, bool)
+    for dim, step in enumerate(steps):
+        if step > 1:
+            taken = taken & (lax.broadcasted_iota("int32", spans, dim) % step == 0)
+    merged = lax.select(taken, spread, lax.dynamic_slice(block, starts, spans))
     return lax.dynamic_update_slice(block, merged, starts)
 
 
@@ -251,14 +256,14 @@ def _transposed(value: jax.Array, permutation: tuple[int, ...]) -> jax.Array:
     return value if ordered else lax.transpose(value, permutation)
 
 
-def _indices(view: View) -> np.ndarray:
-    """Flat index of every element of the view, in its shape."""
-    wide = view.offset + math.prod(view.shape) * max((*view.strides, 1)) > 2**31 - 1
-    indices = np.full(view.shape, view.offset, np.int64 if wide else np.int32)
-    for dim, (size, stride) in enumerate(zip(view.shape, view.strides, strict=True)):
-        shape = [1] * len(view.shape)
-        shape[dim] = size
-        indices += (np.arange(size, dtype=indices.dtype) * stride).reshape(shape)
+def _indices(view: View) -> jax.Array:
+    """Flat index of every element of the view, in its shape; computed, not a stored constant."""
+    last = sum((n - 1) * stride for n, stride in zip(view.shape, view.strides, strict=True))
+    dtype = "int64" if view.offset + last >= 2**31 else "int32"
+    indices = jnp.full(view.shape, view.offset, dtype)
+    for dim, stride in enumerate(view.strides):
+        if stride and view.shape[dim] > 1:
+            indices = indices + lax.broadcasted_iota(dtype, view.shape, dim) * stride
     return indices
 
 

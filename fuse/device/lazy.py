@@ -91,6 +91,13 @@ def initialise() -> None:
     atexit.register(_shut_down)
 
 
+def switch_backend(name: str) -> None:
+    """Run everything on another backend from now on; what is recorded runs on the old one."""
+    if engine().backend.name != name:
+        core().forget()
+        engine().switch(name)
+
+
 def _make_generators(native: ModuleType, count: int) -> tuple[torch.Generator, ...]:
     return tuple(native.default_generator(index) for index in range(count))
 

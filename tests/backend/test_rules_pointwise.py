@@ -3,6 +3,8 @@
 import math
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
@@ -11,7 +13,7 @@ from fuse.backends.xla.rules.context import RuleContext
 from fuse.backends.xla.rules.registry import RULES, Unsupported
 
 from fuse.trace.spec import TensorSpec
-from tests.backend.rule_harness import check, run
+from tests.backend.rule_harness import check, find, run, to_array, to_tensor
 
 F32, F64, BF16, F16 = torch.float32, torch.float64, torch.bfloat16, torch.float16
 I64, I32, U8, BOOL, C64 = torch.int64, torch.int32, torch.uint8, torch.bool, torch.complex64
@@ -283,6 +285,66 @@ def test_every_rule_is_reached() -> None:
     modules = {module.__name__ for module in (arithmetic, comparison, pointwise)}
     registered = {name for name, function in RULES.items() if function.__module__ in modules}
     assert registered - {param.values[0] for param in CASES} == set()
+
+
+def test_product_with_a_mask_keeps_nan() -> None:
+    case_of_inf = torch.tensor([INF, NAN, 1.0])
+    check("mul.Tensor", case_of_inf, torch.tensor([False, False, True]))
+
+
+# Operators with Scalar arguments, which may arrive as 0-d arrays once they have changed.
+SCALARS: list[tuple[str, tuple[Any, ...]]] = [
+    ("add.Scalar", (REALS, 0.5, 2.0)),
+    ("add.Scalar", (INTS, 3, 2)),
+    ("sub.Scalar", (REALS.bfloat16(), 0.1, 2)),
+    ("rsub.Scalar", (REALS, 0.5, 3)),
+    ("mul.Scalar", (REALS, 0.1)),
+    ("div.Scalar", (REALS, 0.3)),
+    ("floor_divide.Scalar", (REALS, 0.3)),
+    ("remainder.Scalar", (INTS, 7)),
+    ("fmod.Scalar", (REALS, 0.7)),
+    ("lerp.Scalar", (REALS[:14], REALS[:14].flip(0), 0.7)),
+    ("lerp.Scalar", (REALS[:14], REALS[:14].flip(0), 0.2)),
+    ("pow.Scalar", (2.5, REALS)),
+    ("eq.Scalar", (INTS, 7)),
+    ("lt.Scalar", (REALS, 0.5)),
+    ("bitwise_and.Scalar", (INTS, 6)),
+    ("bitwise_left_shift.Tensor_Scalar", (INTS, 3)),
+    ("clamp", (REALS, -0.5, 2.0)),
+    ("clamp_min", (REALS, 0.5)),
+    ("masked_fill.Scalar", (REALS, REALS > 0, 2.5)),
+    ("fill.Scalar", (REALS, 2.5)),
+    ("fill.Scalar", (INTS, 2.5)),
+    ("arange.start_step", (1.0, 3.0, 0.5)),
+    ("linspace", (1.0, 3.0, 5)),
+    ("leaky_relu", (REALS, 0.2)),
+    ("elu", (REALS, 1.5, 1.0, 0.5)),
+    ("celu", (REALS, 1.5)),
+    ("softplus", (REALS, 2.0, 5.0)),
+    ("threshold", (REALS, 0.5, 7.0)),
+    ("hardtanh", (REALS, -0.5, 0.5)),
+    ("hardshrink", (REALS, 0.7)),
+    ("softshrink", (REALS, 0.7)),
+    ("xlogy.Scalar_Other", (REALS, 2.5)),
+]
+
+
+@pytest.mark.parametrize(("name", "args"), SCALARS)
+def test_scalars_may_be_arrays(name: str, args: tuple[Any, ...]) -> None:
+    wanted = find(name)(*args)
+    steps = args[2] if name == "linspace" else None
+    tensors = [a if isinstance(a, torch.Tensor) else torch.tensor(a) for a in args]
+    dtypes = (
+        [torch.result_type(tensors[0], a) for a in args] if tensors[0].dim() else [wanted.dtype]
+    )
+    result_type = str(max(dtypes, key=lambda dtype: dtype.is_floating_point))[6:]
+    with jax.enable_x64(True):
+        operands = [to_array(a) if isinstance(a, torch.Tensor) else jnp.asarray(a) for a in args]
+        if steps is not None:
+            operands[2] = steps
+        spec = TensorSpec(str(wanted.dtype)[6:], tuple(wanted.shape))
+        result = RULES[name](RuleContext((spec,), result_type), *operands).astype(spec.dtype)
+        torch.testing.assert_close(to_tensor(result), wanted, equal_nan=True)
 
 
 @pytest.mark.parametrize("name", ["exp2", "log2"])

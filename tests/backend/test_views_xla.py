@@ -15,7 +15,7 @@ from fuse.trace.views import dynamic_bounds, resolve
 from tests.backend.rule_harness import to_array, to_tensor
 from tests.trace.test_views import fits, view_of
 
-SETTINGS = settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+SETTINGS = settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def layout_of(tensor: torch.Tensor) -> Layout:
@@ -187,6 +187,34 @@ def test_odd_bytes_at_the_end_survive_a_wider_write():
         value = jax.numpy.zeros(2, "float32")
         new = to_tensor(write(to_array(base), layout_of(base), view, value))
     assert new.tolist() == [0] * 8 + [8, 9]
+
+
+STEPPED = {
+    "scattered: a diagonal": ((8, 8), lambda x: x.diagonal(1), 2),
+    "scattered: every sixth row": ((12, 5), lambda x: x[1::6], 10),
+    "split: even columns": ((4, 6), lambda x: x[:, ::2], 1),
+    "split: every other row and third column": ((4, 6), lambda x: x[::2, 1::3], 8),
+    "selected: odd columns of five": ((4, 5), lambda x: x[:2, 1::2], 6),
+    "selected, fresh window": ((23,), lambda x: x[2:20].view(2, 9)[:, ::2], 4),
+}
+
+
+@pytest.mark.parametrize("name", STEPPED)
+def test_writes_with_steps(name):
+    shape, make, offset = STEPPED[name]
+    base = torch.arange(float(np.prod(shape))).view(shape)
+    layout, view = layout_of(base), view_of(make(base))
+    value = torch.full(view.shape, -1.0)
+    bounds = dynamic_bounds(layout, view)
+    assert bounds is not None and fits(bounds, offset) and fits(bounds, view.offset)
+    for start in (view.offset, offset):
+        expected = base.clone()
+        strided(expected, view, start).copy_(value)
+        with jax.enable_x64(True):
+            where = None if start == view.offset else jax.numpy.asarray(start, "int64")
+            assert torch.equal(
+                to_tensor(write(to_array(base), layout, view, to_array(value), where)), expected
+            )
 
 
 def operations(function, *args) -> list[str]:

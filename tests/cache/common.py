@@ -46,17 +46,20 @@ class Maker:
         return value
 
 
-def start_worker(role: str, *arguments: object) -> subprocess.Popen[str]:
-    """Start a process of ``tests.cache.worker``; it says ``ready`` before its work."""
+def start_worker(role: str, *arguments: object) -> subprocess.Popen[bytes]:
+    """Start a process of ``tests.cache.worker``; it says ``ready`` before its work.
+
+    Its output is not buffered here: ``communicate`` would miss what a buffer has taken.
+    """
     return subprocess.Popen(
         [sys.executable, "-m", "tests.cache.worker", role, *map(str, arguments)],
         cwd=ROOT,
         stdout=subprocess.PIPE,
-        text=True,
+        bufsize=0,
         env=os.environ | {"PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "default"},
     )
 
 
-def wait_ready(worker: subprocess.Popen[str]) -> None:
+def wait_ready(worker: subprocess.Popen[bytes]) -> None:
     assert worker.stdout is not None
-    assert worker.stdout.readline() == "ready\n"
+    assert worker.stdout.readline() == b"ready\n"

@@ -159,6 +159,7 @@ def test_temporary_files_count_until_their_writer_is_dead(at: Path) -> None:
     of.write(D[0], bytes(100))
     path = at / "entries" / ".tmp-1-abc"
     path.write_bytes(bytes(250))
+    (at / "total").unlink()  # Our file came past the sum.
     with path.open("rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         with pytest.raises(TierBypassError, match="other writers fill"):
@@ -188,7 +189,7 @@ def test_a_damaged_sum_is_counted_anew(at: Path, text: bytes) -> None:
     (at / "total").write_bytes(text)
     of.write(D[3], bytes(100))
     of.write(D[4], bytes(100))
-    assert sum(item.size for item in of.contents()) <= 300 or text == b"-5 -5"
+    assert sum(item.size for item in of.contents()) <= 300
 
 
 def test_a_sum_that_is_too_large_evicts_nothing_needlessly(at: Path) -> None:

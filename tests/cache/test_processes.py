@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fuse.cache import listing, verify
+from fuse.cache import listing, prune, verify
 from fuse.cache.locks import locked
 
 from tests.cache.common import ROOT, Maker, key_of, open_at, start_worker, wait_ready
@@ -31,7 +31,7 @@ def at(tmp_path: Path) -> Path:
     return tmp_path / "cache"
 
 
-def result_of(worker: subprocess.Popen[str], seconds: float = 60) -> Any:
+def result_of(worker: subprocess.Popen[bytes], seconds: float = 60) -> Any:
     out, _ = worker.communicate(timeout=seconds)
     assert worker.returncode == 0
     return json.loads(out.splitlines()[-1])
@@ -74,7 +74,9 @@ def test_a_holder_killed_at_fifty_random_moments_hurts_nobody(tmp_path: Path) ->
         assert cache.stats()["events"].get("lease-timeout", 0) == 0
         found = verify(cache.level("disk"))
         assert found.sound == RANK_KEYS and found.rejected == {}
+        assert prune(cache.level("disk"), 10**9, at) == 0
         assert not [path for path in entries.iterdir() if path.name.startswith(".tmp-")]
+        assert not list(leases.iterdir())
         cache.close()
     # The moments met holders and writers at work, not before or after it.
     assert held > 10 and stored > 10

@@ -59,7 +59,13 @@ def cast(value: Value, dtype: str) -> Value:
             value = value.real
         with np.errstate(over="ignore", invalid="ignore"):  # 1e300 is inf in float32
             return np.asarray(value).astype(dtype)[()]
-    return value if value.dtype == dtype else lax.convert_element_type(value, np.dtype(dtype))
+    if value.dtype == dtype:
+        return value
+    if value.dtype == np.bool_ and not is_integer(dtype):
+        # XLA makes a selection of a product with a converted bool: inf * 0 would be 0 and
+        # not NaN. It does not see through a conversion by way of an integer.
+        value = lax.convert_element_type(value, np.uint8)
+    return lax.convert_element_type(value, np.dtype(dtype))
 
 
 def convert(value: Value, dtype: str) -> Value:

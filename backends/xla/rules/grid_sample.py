@@ -81,7 +81,7 @@ def _cubic_weights(offset: jax.Array) -> list[jax.Array]:
 
 
 def sample(x: jax.Array, grid: jax.Array, mode: int, padding: int, align: bool) -> jax.Array:
-    """``x[N, C, *in]`` at ``grid[N, *out, d]``, whose last dimension counts dimensions backwards."""
+    """``x[N, C, *in]`` at ``grid[N, *out, d]``, which names the last dimension first."""
     sizes = x.shape[2:]
     raw = [_unnormalised(grid[..., -1 - number], size, align) for number, size in enumerate(sizes)]
     if mode == _BICUBIC:

@@ -53,6 +53,22 @@ def _key(self: Array, indices: list[Array | None]) -> tuple[Any, ...]:
     )
 
 
+def for_scatter(shape: tuple[int, ...], key: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Spell leading whole dimensions of a key out as positions, which names the same elements.
+
+    What each index writes is then contiguous: XLA's CPU scatter is 2 to 15 times faster.
+    """
+    lead = next(dim for dim, part in enumerate(key) if not isinstance(part, slice))
+    if lead == 0 or any(isinstance(part, slice) for part in key[lead:]):
+        return key
+    rank = max(index.ndim for index in key[lead:])
+    positions = (
+        jnp.arange(shape[dim], dtype="int32").reshape(-1, *(1,) * (lead - 1 - dim + rank))
+        for dim in range(lead)
+    )
+    return (*positions, *key[lead:])
+
+
 @rule("index.Tensor", "_unsafe_index.Tensor")
 def _index(ctx: RuleContext, self: Array, indices: list[Array | None]) -> Array:
     if any(map(_is_mask, indices)):
@@ -83,7 +99,7 @@ def _index_put(
         return _put_masked(self, mask, masks[0], values, accumulate)
     if self.size == 0 or values.size == 0:
         return self
-    key = _key(self, indices)
+    key = for_scatter(self.shape, _key(self, indices))
     if not accumulate:
         return self.at[key].set(values.astype(self.dtype), mode=IN_BOUNDS)
     if self.dtype == jnp.bool_:
@@ -161,7 +177,7 @@ def _rows(self: Array, dim: int, index: Array, source: Array) -> tuple[Array, Ar
     index = narrowed(index.reshape(-1), self.shape[dim])
     dim %= self.ndim
     source = lax.reshape(source, (*self.shape[:dim], index.size, *self.shape[dim + 1 :]))
-    return self, source, (slice(None),) * dim + (index,)
+    return self, source, for_scatter(self.shape, (*(slice(None),) * dim, index))
 
 
 @rule("index_add")

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from fuse.backends.xla.rules.indexing import IN_BOUNDS, narrowed, take_along
+from fuse.backends.xla.rules.indexing import IN_BOUNDS, for_scatter, narrowed, take_along
 from fuse.backends.xla.rules.registry import RuleContext, Unsupported, rule
 from jax import lax
 
@@ -146,6 +146,7 @@ def _index_reduce(
     self, source = (value.reshape(1) if value.ndim == 0 else value for value in (self, source))
     dim %= self.ndim
     key = (*(slice(None),) * dim, narrowed(index.reshape(-1), self.shape[dim]))
+    key = for_scatter(self.shape, key)
     return _reduced(ctx, self, key, source, reduce, include_self).reshape(shape)
 
 

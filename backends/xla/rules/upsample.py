@@ -60,8 +60,14 @@ def _scale(size: int, out: int, align: bool, factor: float | None, kind: type) -
     return kind(1.0 / factor) if factor is not None and factor > 0 else kind(size) / kind(out)
 
 
-def nearest(size: int, out: int, factor: float | None, exact: bool) -> _Axis:
-    """The source under the corner of a target element, or under its centre if ``exact``."""
+def nearest(size: int, out: int, factor: float | None, exact: bool, whole: bool) -> _Axis:
+    """The source under the corner of a target element, or under its centre if ``exact``.
+
+    PyTorch's CPU kernels do not ask the factor where the size stays or doubles, except in
+    the forward pass of one and three dimensions; ``whole`` says that they do not.
+    """
+    if whole and not exact and out in (size, 2 * size):
+        return _Axis(size, [np.arange(out) * size // out])
     scale = _scale(size, out, False, factor, np.float32)
     place = np.arange(out, dtype=np.float32)
     place = (place + np.float32(0.5)) * scale if exact else place * scale
@@ -71,7 +77,7 @@ def nearest(size: int, out: int, factor: float | None, exact: bool) -> _Axis:
 def linear(size: int, out: int, align: bool, factor: float | None, kind: type) -> _Axis:
     """Two neighbours, weighted by distance."""
     scale = _scale(size, out, align, factor, kind)
-    target = np.arange(out, dtype=kind)
+    target: Array = np.arange(out, dtype=kind)
     place = target * scale if align else np.maximum((target + kind(0.5)) * scale - kind(0.5), 0)
     first = np.minimum(place.astype(np.int64), size - 1)
     upper = np.clip(place - first.astype(kind), 0, 1).astype(kind)
@@ -82,7 +88,7 @@ def linear(size: int, out: int, align: bool, factor: float | None, kind: type) -
 def cubic(size: int, out: int, align: bool, factor: float | None, kind: type) -> _Axis:
     """Four neighbours, weighted by Keys' cubic convolution."""
     scale = _scale(size, out, align, factor, kind)
-    target = np.arange(out, dtype=kind)
+    target: Array = np.arange(out, dtype=kind)
     place = target * scale if align else (target + kind(0.5)) * scale - kind(0.5)
     first = np.floor(place)
     offset = place - first
@@ -158,20 +164,23 @@ def _kind(x: jax.Array) -> type:
     return np.float64 if x.dtype == jnp.float64 else np.float32
 
 
-Maker = Callable[..., list[_Axis]]
-
-
 def _axes(
-    method: str, sizes: Sequence[int], out: Sequence[int], args: tuple[Any, ...], kind: type
+    method: str,
+    sizes: Sequence[int],
+    out: Sequence[int],
+    args: tuple[Any, ...],
+    kind: type,
+    backward: bool = False,
 ) -> list[_Axis]:
     """Axes of an operator called with ``args``: ``align_corners`` where it has it, then scales."""
+    whole = backward or len(sizes) == 2
     exact, plain = method.startswith("nearest_exact"), method.startswith("nearest")
     align, factors = (False, args) if plain else (args[0], args[1:])
     factors = factors or (None,) * len(sizes)
     axes = []
     for size, parts, factor in zip(sizes, out, factors, strict=True):
         if plain:
-            axes.append(nearest(size, parts, factor, exact))
+            axes.append(nearest(size, parts, factor, exact, whole))
         elif method.endswith("_aa"):
             name = method.removesuffix("_aa")
             axes.append(antialiased(name, size, parts, align, factor, kind))
@@ -223,7 +232,7 @@ def _upsample_backward(
     if math.prod(input_size) == 0:
         return jnp.zeros(input_size, grad.dtype)
     dims = len(output_size)
-    axes = _axes(method, input_size[-dims:], output_size, args, _kind(grad))
+    axes = _axes(method, input_size[-dims:], output_size, args, _kind(grad), backward=True)
     return _resample_gradient(ctx.widened(grad), input_size, axes)
 
 

@@ -12,6 +12,7 @@
 #include <mutex>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace fuse {
@@ -25,6 +26,11 @@ class ArrayHandle final : public c10::intrusive_ptr_target {
   ~ArrayHandle() override;
   PyObject* get() const {
     return array_;
+  }
+  // Takes another array of the same value (a change of backend). GIL held.
+  void replace(PyObject* array) {
+    Py_INCREF(array);
+    Py_DECREF(std::exchange(array_, array));
   }
   size_t nbytes() const {
     return nbytes_;
@@ -61,6 +67,7 @@ class LayoutTable {
 struct Buffer {
   uint64_t trace = 0; // serial of the trace in which `value` is meant
   int32_t value = -1; // value number in that trace
+  int32_t leaf = -1; // its place among that trace's leaves, -1 for none
   uint32_t layout = 0; // of the current value
   Array array; // the concrete value; null while pending or uninitialised
   size_t nbytes = 0;

@@ -46,6 +46,9 @@ void Recorder::settle_dead() {
     if (buffer->trace == serial_ && owner_[static_cast<size_t>(buffer->value)] == buffer) {
       owner_[static_cast<size_t>(buffer->value)] = nullptr;
     }
+    if (buffer->trace == serial_ && buffer->leaf >= 0) {
+      leaves_[static_cast<size_t>(buffer->leaf)].buffer = nullptr;
+    }
     delete buffer; // a leaf's array stays alive in leaves_
   }
 }
@@ -63,7 +66,7 @@ std::vector<int32_t> Recorder::live_values() const {
 std::vector<int32_t> Recorder::donatable_leaves() const {
   std::vector<int32_t> leaves;
   for (const Leaf& leaf : leaves_) {
-    if (leaf.array.use_count() == 1) { // only this trace holds it: overwritten, or its buffer died
+    if (leaf.array.defined() && leaf.array.use_count() == 1) { // only this trace holds it: overwritten, or its buffer died
       leaves.push_back(leaf.value);
     }
   }
@@ -115,18 +118,33 @@ Plan* Recorder::make_plan(
   return &node.plans.back();
 }
 
-void Recorder::execute(Plan& plan) {
-  PyRef arrays = PyRef::steal(checked(PyList_New(static_cast<Py_ssize_t>(leaves_.size()))));
-  for (size_t at = 0; at < leaves_.size(); ++at) {
-    PyObject* array = leaves_[at].array->get();
-    Py_INCREF(array);
-    PyList_SET_ITEM(arrays.get(), static_cast<Py_ssize_t>(at), array);
+void Recorder::execute(Plan& plan, CutReason reason) {
+  PyRef arrays = PyRef::steal(checked(PyList_New(0)));
+  for (const Leaf& leaf : leaves_) {
+    if (leaf.array.defined()) {
+      PyList_Append(arrays.get(), leaf.array->get());
+    }
   }
+  PyRef kept = PyRef::borrow(arrays.get()); // the engine may swap items in the list
   PyRef scalars = PyRef::steal(checked(PyBytes_FromStringAndSize(
       reinterpret_cast<const char*>(dynamic_.data()),
       static_cast<Py_ssize_t>(dynamic_.size() * sizeof(uint64_t)))));
   PyRef results = call_engine(
-      "execute", pack(PyRef::borrow(plan.handle.get()), std::move(arrays), std::move(scalars)));
+      "execute",
+      pack(
+          PyRef::borrow(plan.handle.get()),
+          std::move(arrays),
+          std::move(scalars),
+          make_int(static_cast<int64_t>(reason))));
+  Py_ssize_t at = 0;
+  for (const Leaf& leaf : leaves_) {
+    if (leaf.array.defined()) {
+      PyObject* array = PyList_GET_ITEM(kept.get(), at++);
+      if (array != leaf.array->get()) {
+        leaf.array->replace(array); // converted from another backend's: keep the conversion
+      }
+    }
+  }
   adopt(plan, results.get());
 }
 
@@ -152,9 +170,18 @@ void Recorder::adopt(const Plan& plan, PyObject* arrays) {
   }
 }
 
-void Recorder::poison(const std::string& why) {
+void Recorder::abandon(const std::string& why) {
+  // The trace failed. What existed before it is as it was before it; what it was to make is
+  // lost, and says why when it is asked for.
   auto text = std::make_shared<std::string>(why);
   settle_dead();
+  for (Leaf& leaf : leaves_) {
+    if (leaf.buffer != nullptr) {
+      leaf.buffer->array = leaf.array;
+      leaf.buffer->layout = leaf.layout;
+      leaf.buffer->pending = false;
+    }
+  }
   for (Buffer* buffer : owner_) {
     if (buffer != nullptr && buffer->pending) {
       buffer->pending = false;
@@ -179,7 +206,7 @@ void Recorder::cut_locked(CutReason reason) {
       if (plan == nullptr) {
         plan = make_plan(*cursor_, std::move(live), std::move(donatable));
       }
-      execute(*plan);
+      execute(*plan, reason);
     } catch (python_error& error) {
       error.restore();
       if (PyErr_ExceptionMatches(PyExc_Exception) == 0) {
@@ -187,7 +214,7 @@ void Recorder::cut_locked(CutReason reason) {
       }
       python_error again;
       again.persist();
-      poison(again.what());
+      abandon(again.what());
       start_trace();
       throw again;
     }

@@ -151,9 +151,8 @@ void Recorder::encode_tensor(const at::Tensor& tensor) {
     buffer->value = static_cast<int32_t>(owner_.size());
     buffer->tracked = true;
     owner_.push_back(buffer);
-    if (initialised) {
-      leaves_.push_back({buffer->value, buffer->array});
-    }
+    buffer->leaf = static_cast<int32_t>(leaves_.size());
+    leaves_.push_back({buffer->value, buffer->array, buffer, buffer->layout});
     ++call_.fresh;
   }
   auto* impl = tensor.unsafeGetTensorImpl();
@@ -205,10 +204,9 @@ void Recorder::undo_encode() {
   for (uint32_t left = call_.fresh; left > 0; --left) {
     Buffer* buffer = owner_.back();
     owner_.pop_back();
-    if (!leaves_.empty() && leaves_.back().value == static_cast<int32_t>(owner_.size())) {
-      leaves_.pop_back();
-    }
+    leaves_.pop_back();
     buffer->trace = 0;
+    buffer->leaf = -1;
     buffer->value = -1;
   }
   call_.clear();

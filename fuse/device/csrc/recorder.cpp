@@ -326,6 +326,7 @@ at::Tensor Recorder::make_tensor(const NewTensor& spec) {
   Buffer* buffer = Buffer::of(storage);
   buffer->trace = serial_;
   buffer->value = static_cast<int32_t>(owner_.size());
+  buffer->leaf = -1;
   buffer->pending = true;
   buffer->tracked = true;
   owner_.push_back(buffer);
@@ -441,8 +442,12 @@ void Recorder::assign(Buffer* buffer, Array array, uint32_t layout) {
   if (buffer->trace == serial_ && owner_[static_cast<size_t>(buffer->value)] == buffer) {
     owner_[static_cast<size_t>(buffer->value)] = nullptr;
   }
+  if (buffer->trace == serial_ && buffer->leaf >= 0) {
+    leaves_[static_cast<size_t>(buffer->leaf)].buffer = nullptr;
+  }
   buffer->trace = 0;
   buffer->value = -1;
+  buffer->leaf = -1;
   buffer->pending = false;
   buffer->poison.reset();
   buffer->array = std::move(array);

@@ -71,9 +71,13 @@ class Recorder {
     bool initialised;
     int scalar; // position of its offset among the call's scalars
   };
+  // A value from before the trace. Undefined memory has a place here too, without an array,
+  // so that a failed trace can give every buffer back what it had.
   struct Leaf {
     int32_t value;
     Array array;
+    Buffer* buffer; // null once it has died
+    uint32_t layout;
   };
   struct Call {
     c10::SmallVector<uint64_t, 128> words;
@@ -126,9 +130,9 @@ class Recorder {
   Plan* find_plan(
       TrieNode& node, const std::vector<int32_t>& live, const std::vector<int32_t>& donatable);
   Plan* make_plan(TrieNode& node, std::vector<int32_t> live, std::vector<int32_t> donatable);
-  void execute(Plan& plan);
+  void execute(Plan& plan, CutReason reason);
   void adopt(const Plan& plan, PyObject* arrays);
-  void poison(const std::string& why);
+  void abandon(const std::string& why);
   void start_trace();
   void learn_period();
 
