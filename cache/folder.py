@@ -3,7 +3,7 @@
 One lock file orders the writers. Under it a writer makes room and reserves its size, by
 making its temporary file that large; so the sum over entries and temporary files keeps the
 bound at every moment, however many processes write. The bytes are written outside the
-lock, and a rename shows them to readers whole.
+lock, and a rename under it shows them to readers whole.
 
 The sum is kept in a file, so that most writes look at no other file. It may be too large (of
 what was removed or replaced since), never too small by our own doing, and it is counted
@@ -130,8 +130,11 @@ class PrivateFolder(Store):
             write_all(descriptor, blob)
             if self._durable:
                 os.fsync(descriptor)
-            self._stamp(descriptor)
-            os.rename(temporary, self._entries / name_of(digest))
+            # Under the lock, because a file renamed during a look through the folder can be
+            # missed under both its names, and the sum would be too small.
+            with locked(self._lock, self._lock_seconds):
+                self._stamp(descriptor)
+                os.rename(temporary, self._entries / name_of(digest))
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise

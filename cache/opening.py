@@ -42,8 +42,8 @@ def _disk(settings: CacheSettings, directory: Path, notices: Notices) -> Level:
         max_bytes=settings.disk_bytes,
         read_only=settings.mode == "read-only",
         durable=settings.durable,
-        # The wait for other writers is part of one operation, and leaves it some time.
-        lock_seconds=settings.disk_seconds / 2,
+        # A write takes the lock twice; both waits are part of it, and leave it some time.
+        lock_seconds=settings.disk_seconds / 3,
     )
     # Only its owner writes the folder, which is checked at every use: no signature.
     discard = settings.mode != "read-only"

@@ -14,9 +14,9 @@ import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pydoc_data.topics import topics
 
 import torch
-from pydoc_data.topics import topics
 from torch import nn
 from torch.nn import functional as F
 
@@ -61,6 +61,7 @@ class Attention(nn.Module):
     """Causal self-attention over float32[B, T, WIDTH]."""
 
     def __init__(self) -> None:
+        """One projection for query, key and value together, one back."""
         super().__init__()
         self.inward = nn.Linear(WIDTH, 3 * WIDTH)
         self.outward = nn.Linear(WIDTH, WIDTH)
@@ -78,6 +79,7 @@ class Block(nn.Module):
     """A pre-norm transformer layer over float32[B, T, WIDTH]."""
 
     def __init__(self) -> None:
+        """Attention and a GELU network four times as wide inside."""
         super().__init__()
         self.attention_norm = nn.LayerNorm(WIDTH)
         self.attention = Attention()
@@ -98,6 +100,7 @@ class CharGPT(nn.Module):
     """int64[B, T] characters, T at most CONTEXT, to float32[B, T, alphabet] logits."""
 
     def __init__(self, alphabet: int) -> None:
+        """``alphabet`` is the number of distinct characters."""
         super().__init__()
         self.characters = nn.Embedding(alphabet, WIDTH)
         self.places = nn.Parameter(torch.zeros(CONTEXT, WIDTH))

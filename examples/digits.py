@@ -19,6 +19,7 @@ from sklearn.model_selection import train_test_split
 from torch import nn
 from torch.nn import functional as F
 
+TRAINING_IMAGES = 1437
 BATCH = 64
 LEARNING_RATE = 3e-3
 

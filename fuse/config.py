@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Literal, cast
 
 from fuse.errors import ConfigError, describe
 
 MODES = ("debug", "strict", "fused")
 BACKENDS = ("xla", "numpy")
 FALLBACKS = ("warn", "error", "silent")
+CACHE_MODES = ("on", "off", "read-only", "only")
+CacheMode = Literal["on", "off", "read-only", "only"]
 
 
 def choice(what: str, value: str, valid: tuple[str, ...], remedy: str = "") -> str:
@@ -80,6 +83,50 @@ def memory_entries() -> int:
 def memory_bytes() -> int:
     """``FUSE_CACHE_BYTES``: bytes of executables the memory tier holds (default 2 GiB)."""
     return _positive("FUSE_CACHE_BYTES", 2 << 30)
+
+
+def cache_mode() -> CacheMode:
+    """``FUSE_CACHE``: on (the default), off, read-only, or only (a miss is an error)."""
+    value = choice("FUSE_CACHE", os.environ.get("FUSE_CACHE", "on"), CACHE_MODES)
+    return cast(CacheMode, value)
+
+
+def cache_dir() -> Path:
+    """``FUSE_CACHE_DIR``: the disk tier's folder (default: in the user's cache)."""
+    return Path(os.environ.get("FUSE_CACHE_DIR") or user_cache() / "executables")
+
+
+def disk_bytes() -> int:
+    """``FUSE_CACHE_DISK_BYTES``: bytes the disk tier holds (default 4 GiB)."""
+    return _positive("FUSE_CACHE_DISK_BYTES", 4 << 30)
+
+
+def shared_cache() -> str | None:
+    """``FUSE_SHARED_CACHE``: a folder that several hosts mount, or a URL that fsspec knows."""
+    return os.environ.get("FUSE_SHARED_CACHE") or None
+
+
+def cache_key() -> bytes | None:
+    """``FUSE_CACHE_KEY`` (or the file ``FUSE_CACHE_KEY_FILE``): the shared tier's secret."""
+    text = os.environ.get("FUSE_CACHE_KEY")
+    path = os.environ.get("FUSE_CACHE_KEY_FILE")
+    if not text and path:
+        try:
+            text = Path(path).read_text().strip()
+        except OSError as error:
+            raise ConfigError(describe(f"FUSE_CACHE_KEY_FILE cannot be read: {error}")) from error
+    return text.encode() if text else None
+
+
+def cache_record() -> Path | None:
+    """``FUSE_CACHE_RECORD``: a file that takes the keys this process uses."""
+    path = os.environ.get("FUSE_CACHE_RECORD")
+    return Path(path) if path else None
+
+
+def lease_seconds() -> int:
+    """``FUSE_CACHE_LEASE_SECONDS``: the longest wait for another process's compile (120)."""
+    return _positive("FUSE_CACHE_LEASE_SECONDS", 120)
 
 
 def _positive(name: str, default: int) -> int:

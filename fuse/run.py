@@ -7,17 +7,20 @@ seen, to plan a trace it has never cut, and once a chunk to run it.
 from __future__ import annotations
 
 import hashlib
+import importlib
 import sys
 import time
 import warnings
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from fuse import config
+from fuse import __version__, config
 from fuse.backends.base import Backend, Chunk
 from fuse.backends.registry import get_backend
 from fuse.cache.key import Key
@@ -85,7 +88,7 @@ class Engine:
         self._in_flight: list[Any] = []
         self._converting = False
         self.observer: list[tuple[str, Runnable]] | None = None
-        self.cache = open_cache(_cache_settings())
+        self.cache = open_cache(cache_settings())
 
     # ---- a call never seen ------------------------------------------------------------
 
@@ -166,6 +169,7 @@ class Engine:
             "inputs": ", ".join(map(str, chunk.inputs)),
             "outputs": repr(chunk.outputs),
             "donated": repr(chunk.donated),
+            "format": f"{__version__} {source_digest()}",
             **self.backend.fingerprint(),
         }
         return Key.of(fields, label=f"{len(chunk.nodes)} operations")
@@ -276,6 +280,7 @@ class Engine:
             "compiles": counters.compiles,
             "compile_seconds": counters.compile_seconds,
             "cache": self.cache.stats()["tiers"],
+            "cache_events": self.cache.stats()["events"],
             "host_fallbacks": dict(counters.host_fallbacks),
         }
 
@@ -307,10 +312,30 @@ class Engine:
             )
 
 
-def _cache_settings() -> CacheSettings:
+def cache_settings() -> CacheSettings:
+    """The cache's settings as the environment gives them."""
     return CacheSettings(
-        memory_entries=config.memory_entries(), memory_bytes=config.memory_bytes()
+        mode=config.cache_mode(),
+        directory=config.cache_dir(),
+        disk_bytes=config.disk_bytes(),
+        memory_entries=config.memory_entries(),
+        memory_bytes=config.memory_bytes(),
+        shared=config.shared_cache(),
+        key=config.cache_key(),
+        record=config.cache_record(),
+        lease_seconds=config.lease_seconds(),
     )
+
+
+@lru_cache(maxsize=1)
+def source_digest() -> str:
+    """A digest of the sources that turn a program into an executable: another one, another key."""
+    digest = hashlib.sha256()
+    for name in ("fuse.trace", "fuse.backends.xla", "fuse.backends.xla.rules"):
+        folder = Path(importlib.import_module(name).__file__ or "").parent
+        for path in sorted(folder.glob("*.py")):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 class HostFallbackWarning(UserWarning):

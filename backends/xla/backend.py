@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import functools
+import hashlib
+import os
+import platform
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -13,12 +17,24 @@ import numpy as np
 import fuse.backends.xla.rules  # noqa: F401  (fills the table of rules)
 from fuse.backends.base import Backend, Chunk
 from fuse.backends.xla.decomposed import Decompositions
+from fuse.backends.xla.executable import XlaExecutable
 from fuse.backends.xla.emit import Scalars, emit_chunk, emit_node
 from fuse.backends.xla.rules.registry import RULES, STATIC_SCALARS, Unsupported
 from fuse.trace.bind import bind
 from fuse.trace.functional import schema_of
 from fuse.trace.node import HostArg, Node, NumberArg
 from fuse.trace.signature import signature
+
+
+def host_features() -> str:
+    """What code generated for this CPU may rely on: architecture, instruction sets, cores."""
+    flags = ""
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        lines = info.read_text().splitlines()
+        flags = next((line for line in lines if line.startswith(("flags", "Features"))), "")
+    digest = hashlib.sha256(" ".join(sorted(flags.split())).encode()).hexdigest()[:16]
+    return f"{platform.machine()} {digest} {os.cpu_count()} cores"
 
 
 class XlaBackend(Backend):
@@ -34,7 +50,8 @@ class XlaBackend(Backend):
         self.decompositions = Decompositions(self.has_rule)
         self._rejections: dict[str, str | None] = {}
 
-    def fingerprint(self) -> dict[str, str]:  # noqa: D102
+    @functools.cached_property
+    def _fingerprint(self) -> dict[str, str]:
         device = self.devices[0]
         return {
             "backend": self.name,
@@ -44,7 +61,12 @@ class XlaBackend(Backend):
             "jax": jax.__version__,
             "jaxlib": jaxlib.__version__,
             "compiler": str(getattr(device.client, "platform_version", "")),
+            "xla flags": os.environ.get("XLA_FLAGS", ""),
+            "host": host_features() if device.platform == "cpu" else "",
         }
+
+    def fingerprint(self) -> dict[str, str]:  # noqa: D102
+        return self._fingerprint
 
     def device_count(self) -> int:  # noqa: D102
         return len(self.devices)
@@ -107,17 +129,19 @@ class XlaBackend(Backend):
             specs = [jax.ShapeDtypeStruct(i.layout.shape, i.layout.dtype) for i in chunk.inputs]
             words = jax.ShapeDtypeStruct((chunk.scalars, 2), "uint32")
             jitted = jax.jit(function, donate_argnums=donated, keep_unused=True)
-            return jitted.lower(words, *specs).compile()
+            compiled = jitted.lower(words, *specs).compile()
+        return XlaExecutable(compiled.runtime_executable(), chunk.scalars, compiled)
 
     def execute(self, executable: Any, scalars: bytes, arrays: list[Any]) -> list[Any]:  # noqa: D102
-        words = np.frombuffer(scalars, np.uint32).reshape(-1, 2)
-        return list(executable(words, *arrays))
+        results: list[Any] = executable(scalars, arrays)
+        return results
 
     def dump(self, executable: Any) -> bytes | None:  # noqa: D102
-        return None
+        found: XlaExecutable = executable
+        return found.dump()
 
     def load(self, data: bytes) -> Any:  # noqa: D102
-        raise ValueError("no stored executables yet")
+        return XlaExecutable.load(data)
 
     def put(self, data: np.ndarray, device: int) -> Any:  # noqa: D102
         with jax.enable_x64(True):

@@ -38,7 +38,7 @@ def read(base: jax.Array, layout: Layout, view: View, offset: jax.Array | None =
         return lax.reshape(base, view.shape) if base.shape != view.shape else base
     base = reinterpret(base, layout.dtype, view.dtype)
     if found.kind == "gather":
-        return base.reshape(-1).at[_indices(view)].get(mode="promise_in_bounds")
+        return base.reshape(-1).at[_places(view, offset)].get(mode="promise_in_bounds")
     block = _block(base, found, offset)
     taken = _take(block, found, _starts(found, offset))
     kept = tuple(found.sizes[axis] for axis in sorted(found.axes))
@@ -76,7 +76,7 @@ def write(
         return base
     old = reinterpret(base, layout.dtype, view.dtype)
     if found.kind == "gather":
-        new = old.reshape(-1).at[_indices(view)].set(value, mode="promise_in_bounds")
+        new = old.reshape(-1).at[_places(view, offset)].set(value, mode="promise_in_bounds")
     else:
         new = _write_strided(old, found, _region(value, found), offset)
     return _restored(new, base, layout, view)
@@ -254,6 +254,12 @@ def _reshaped(value: jax.Array, shape: tuple[int, ...]) -> jax.Array:
 def _transposed(value: jax.Array, permutation: tuple[int, ...]) -> jax.Array:
     ordered = permutation == tuple(range(len(permutation)))
     return value if ordered else lax.transpose(value, permutation)
+
+
+def _places(view: View, offset: jax.Array | None) -> jax.Array:
+    if offset is None:
+        return _indices(view)
+    return _indices(View(view.dtype, view.shape, view.strides)) + offset
 
 
 def _indices(view: View) -> jax.Array:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import jax
 import pytest
 import torch
-from fuse.backends.xla.rules.registry import RULES, Unsupported
+from fuse.backends.xla.rules.registry import RULES, RuleContext, Unsupported
 
-from tests.backend.rule_harness import check, run
+from fuse.trace.spec import TensorSpec
+from tests.backend.rule_harness import check, run, to_array
 
 
 def data(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -238,6 +240,23 @@ def test_an_infinite_gradient_stays_in_its_row():
     grad[1] = float("inf")
     check("embedding_dense_backward", grad, torch.tensor([0, 1, 2, 0]), 4, -1, False)
     check("scatter_add", torch.zeros(4, 5), 1, torch.tensor([[1], [2], [0], [4]]), grad[:, :1])
+
+
+def test_bag_sizes_have_the_length_that_was_inferred():
+    """PyTorch's meta kernel counts the last offset as a bag, its CPU kernel does not."""
+    ends, sizes = torch.tensor([0, 2, 2, 6]), torch.tensor([2, 0, 4, 0])
+    call = (False, 1, False, None, True, -1)
+    meta = torch.ops.aten._embedding_bag(*(v.to("meta") for v in (table, bags, ends)), *call)
+    spec = tuple(TensorSpec(str(v.dtype).removeprefix("torch."), tuple(v.shape)) for v in meta)
+    assert spec[2].shape == (4,)
+    with jax.enable_x64(True):
+        context = RuleContext(out=spec, result_type="float32")
+        operands = (to_array(value) for value in (table, bags, ends))
+        results = RULES["_embedding_bag"](context, *operands, *call)
+    assert [result.shape for result in results] == [out.shape for out in spec]
+    assert results[2].tolist() == [2, 0, 4, 0]
+    of = torch.tensor([0, 0, 2, 2, 2, 2])
+    check("_embedding_bag_dense_backward", data(3, 3), bags, of, sizes, sizes, 7, False, 1, None)
 
 
 def test_repeats_with_a_known_total():

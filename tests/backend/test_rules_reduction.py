@@ -210,7 +210,10 @@ def test_logsumexp_corners() -> None:
 def test_long_float32_reductions_keep_their_digits(name: str) -> None:
     """10^6 elements within 1e-6 of float64, relative to the sum of their magnitudes."""
     generator = torch.Generator().manual_seed(0)
-    for rows in (torch.rand(10**6, generator=generator), torch.rand(10**6, 1) + 100):
+    for rows in (
+        torch.rand(10**6, generator=generator),
+        torch.rand(10**6, 1, generator=generator) + 100,
+    ):
         results, _ = run(name, rows)
         exact = getattr(torch, name.partition(".")[0])(rows.double())
         # Against 100 the deviations themselves are rounded to 1e-5 of their size.
@@ -269,3 +272,39 @@ def test_logcumsumexp(dtype: torch.dtype) -> None:
     check("_logcumsumexp", x, 0)
     with pytest.raises(Unsupported, match="complex"):
         run("logcumsumexp", sample(3, dtype=torch.complex64), 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "keyword", "dynamic"),
+    [
+        (
+            "var.correction",
+            (sample(3, 4), None),
+            {"correction": 1.0, "keepdim": False},
+            "correction",
+        ),
+        ("renorm", (sample(3, 4), 2, 0, 1.5), {}, 3),
+        ("smooth_l1_loss", (sample(6), sample(6, seed=1), 1, 0.7), {}, 3),
+        ("huber_loss", (sample(6), sample(6, seed=1), 1, 0.7), {}, 3),
+        ("native_layer_norm", (sample(3, 4), (4,), None, None, 1e-3), {}, 4),
+        ("multi_margin_loss", (sample(2, 3), torch.tensor([0, 2]), 1, 0.7, None, 1), {}, 3),
+        ("histc", (sample(9), 3, -1.0, 2.0), {}, 3),
+        ("isin.Tensor_Scalar", (sample(9), 2.0), {"assume_unique": False, "invert": False}, 1),
+    ],
+)
+def test_scalars_may_be_dynamic(
+    name: str, arguments: tuple[Any, ...], keyword: dict[str, Any], dynamic: int | str
+) -> None:
+    """A 0-d float64 array in the place of a number gives the same bits and the same dtypes."""
+    _, flat = run(name, *arguments, **keyword)
+    spec = tuple(TensorSpec(str(t.dtype)[6:], tuple(t.shape)) for t in flat)
+    with jax.enable_x64(True):
+        positional = [to_array(a) if isinstance(a, torch.Tensor) else a for a in arguments]
+        context = RuleContext(spec, "float32")
+        constant = RULES[name](context, *positional, **keyword)
+        place: Any = keyword if isinstance(dynamic, str) else positional
+        place[dynamic] = jax.numpy.asarray(place[dynamic], "float64")
+        changed = RULES[name](context, *positional, **keyword)
+        for one, other in zip(jax.tree.leaves(constant), jax.tree.leaves(changed), strict=True):
+            assert one.dtype == other.dtype
+            assert torch.equal(to_tensor(one), to_tensor(other))

@@ -27,3 +27,7 @@ import fuse.backends.xla.rules.loss  # noqa: F401
 import fuse.backends.xla.rules.distance  # noqa: F401
 import fuse.backends.xla.rules.grid_sample  # noqa: F401
 import fuse.backends.xla.rules.upsample  # noqa: F401
+import fuse.backends.xla.rules.recurrent  # noqa: F401
+import fuse.backends.xla.rules.fft  # noqa: F401
+import fuse.backends.xla.rules.linalg  # noqa: F401
+import fuse.backends.xla.rules.linalg_solve  # noqa: F401

@@ -126,6 +126,12 @@ def _largest(rows: Array, index: Array, bag: Array, valid: Array, bags: int) -> 
     return jnp.where(found, largest, 0), row
 
 
+def _resized(sizes: Array, shape: tuple[int, ...]) -> Array:
+    """Cut or zero-extend the bags' sizes: PyTorch's CPU and meta kernels differ in how many."""
+    kept = sizes[: shape[0]]
+    return lax.pad(kept, jnp.zeros((), kept.dtype), [(0, shape[0] - kept.shape[0], 0)])
+
+
 @rule("_embedding_bag", "_embedding_bag_forward_only")
 def _embedding_bag(
     ctx: RuleContext,
@@ -153,7 +159,7 @@ def _embedding_bag(
     bag_list = bag if bag_out.shape == bag.shape else zeros[1]
     if mode == _MAX:
         value, row = _largest(rows, index, bag, valid, bags)
-        return value, bag_list, sizes.astype(size_out.dtype), row.astype(largest_out.dtype)
+        return value, bag_list, _resized(sizes, size_out.shape), row.astype(largest_out.dtype)
     if per_sample_weights is not None:
         rows = rows * _column(per_sample_weights, rows.dtype)
     rows = jnp.where(_column(valid, bool), rows, 0)
@@ -161,8 +167,7 @@ def _embedding_bag(
     if mode == _SUM:
         return total, bag_list, zeros[2], zeros[3]
     mean = total / _column(jnp.maximum(sizes, 1), total.dtype)
-    fits = largest_out.shape == sizes.shape
-    return mean, bag_list, sizes, sizes if fits else zeros[3]
+    return mean, bag_list, _resized(sizes, size_out.shape), _resized(sizes, largest_out.shape)
 
 
 @rule("_embedding_bag_backward")
@@ -215,7 +220,7 @@ def _embedding_bag_dense_backward(
         # (`counts[indices_data[i]]` in EmbeddingBag.cpp, i numbering the distinct rows).
         raise Unsupported("scale_grad_by_freq of an embedding bag")
     rows, width = ctx.out[0].shape
-    grad = ctx.widened(grad)
+    grad, bag_size = ctx.widened(grad), bag_size[: grad.shape[0]]
     if indices.size == 0 or width == 0:
         return jnp.zeros((rows, width), grad.dtype)
     if mode == _MAX:

@@ -222,7 +222,7 @@ def _dot(ctx: RuleContext, u: jax.Array, v: jax.Array) -> jax.Array:
 def _vdot(ctx: RuleContext, u: jax.Array, v: jax.Array) -> jax.Array:
     if jnp.issubdtype(u.dtype, jnp.complexfloating):
         u = jnp.conj(u)
-    return _dot(ctx, u, v)
+    return contract(ctx, u, v, (((0,), (0,)), ((), ())))
 
 
 @rule("_trilinear")

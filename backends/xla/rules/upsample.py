@@ -64,7 +64,8 @@ def nearest(size: int, out: int, factor: float | None, exact: bool, whole: bool)
     """The source under the corner of a target element, or under its centre if ``exact``.
 
     PyTorch's CPU kernels do not ask the factor where the size stays or doubles, except in
-    the forward pass of one and three dimensions; ``whole`` says that they do not.
+    the forward pass of one dimension, of three, and of large images (which is not followed
+    here); ``whole`` says that they do not.
     """
     if whole and not exact and out in (size, 2 * size):
         return _Axis(size, [np.arange(out) * size // out])

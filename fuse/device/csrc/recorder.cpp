@@ -2,7 +2,9 @@
 #include "recorder.h"
 
 #include <ATen/native/CPUFallback.h>
+#include <ATen/ops/nonzero.h>
 #include <ATen/ops/to.h>
+#include <ATen/ops/unbind.h>
 #include <c10/util/hash.h>
 
 #include <cstring>
@@ -116,6 +118,58 @@ Need need_of(const at::Tensor& tensor, bool host_index_allowed) {
   return host_index_allowed ? Need::Move : Need::Nothing;
 }
 
+// PyTorch's own error for a mask that does not fit what it indexes.
+void check_masks(const at::Tensor& self, const c10::IValue& indices) {
+  int64_t dim = 0;
+  for (const c10::IValue& item : indices.toListRef()) {
+    if (!item.isTensor() || !item.toTensor().defined()) {
+      ++dim;
+      continue;
+    }
+    const at::Tensor& index = item.toTensor();
+    const bool mask = index.scalar_type() == at::kBool || index.scalar_type() == at::kByte;
+    for (int64_t at = 0; mask && at < index.dim(); ++at) {
+      TORCH_CHECK_INDEX(
+          dim + at < self.dim() && index.size(at) == self.size(dim + at),
+          "The shape of the mask ",
+          index.sizes(),
+          " at index ",
+          at,
+          " does not match the shape of the indexed tensor ",
+          self.sizes(),
+          " at index ",
+          dim + at);
+    }
+    dim += mask ? index.dim() : 1;
+  }
+}
+
+// A mask selects by position: the one index tensor becomes one for each of its dimensions.
+// How many positions there are is data: one host read.
+void expand_masks(c10::IValue& value) {
+  bool any = false;
+  c10::List<std::optional<at::Tensor>> expanded;
+  for (const c10::IValue& item : value.toListRef()) {
+    if (!item.isTensor() || !item.toTensor().defined()) {
+      expanded.push_back(std::nullopt);
+      continue;
+    }
+    const at::Tensor& index = item.toTensor();
+    const bool mask = index.scalar_type() == at::kBool || index.scalar_type() == at::kByte;
+    if (!mask) {
+      expanded.push_back(index);
+      continue;
+    }
+    any = true;
+    for (const at::Tensor& part : index.nonzero().unbind(1)) {
+      expanded.push_back(part);
+    }
+  }
+  if (any) {
+    value = std::move(expanded);
+  }
+}
+
 at::Tensor prepared(const at::Tensor& tensor, Need need, c10::Device device) {
   switch (need) {
     case Need::Move: return tensor.to(device);
@@ -147,6 +201,10 @@ void prepare(const OpInfo& info, torch::jit::Stack* stack) {
         value = prepared(value.toTensor(), need, device_of(arguments));
       }
     } else if (value.isList() && !value.isIntList()) {
+      if (indices) {
+        check_masks((*stack)[stack->size() - count].toTensor(), value);
+        expand_masks(value);
+      }
       for (size_t item = 0; item < value.toListRef().size(); ++item) {
         const c10::IValue& element = value.toListRef()[item];
         if (!element.isTensor()) {
@@ -480,12 +538,11 @@ void run_on_host(
       read_reason = before;
     }
   } restore;
-  {
-    GilGuard gil;
-    call_engine("host_fallback", pack(make_string(OpInfo::of(op).name), make_string(why)));
-  }
   read_reason = CutReason::HostFallback;
+  // First the kernel: where PyTorch refuses the call, its error is the user's, and not a fallback.
   at::native::cpu_fallback(op, stack, /*error_on_views=*/true);
+  GilGuard gil;
+  call_engine("host_fallback", pack(make_string(OpInfo::of(op).name), make_string(why)));
 }
 
 } // namespace fuse

@@ -1,0 +1,57 @@
+"""A compiled chunk: fresh from the compiler, or loaded from bytes of an earlier one."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+import jax
+import numpy as np
+from jax._src.lib import xla_client
+
+_MAGIC: Final = b"fuse-xla-1\n"
+
+
+class XlaExecutable:
+    """Final. Runs on arrays of the first device of its platform.
+
+    A fresh executable is called through JAX's compiled fast path, about 10 us and 0.5 us an
+    array; a loaded one through the runtime's own call, about 15 us and 1 us an array.
+    """
+
+    def __init__(self, loaded: Any, words: int, compiled: Any = None) -> None:
+        self._loaded = loaded
+        self._compiled = compiled
+        self._words = words
+        # Without varying numbers the packed array is the same empty one at every call.
+        self._empty = jax.device_put(np.empty((0, 2), np.uint32)) if words == 0 else None
+
+    def __call__(self, scalars: bytes, arrays: list[Any]) -> list[Any]:
+        """Run on ``arrays`` with the packed 64-bit words ``scalars``; results may be pending."""
+        words: Any = self._empty
+        if words is None:
+            words = np.frombuffer(scalars, np.uint32).reshape(-1, 2)
+        if self._compiled is not None:
+            return list(self._compiled(words, *arrays))
+        if isinstance(words, np.ndarray):
+            words = jax.device_put(words)
+        results = self._loaded.execute_sharded([words, *arrays])
+        return [parts[0] for parts in results.disassemble_into_single_device_arrays()]
+
+    def dump(self) -> bytes:
+        """The executable as bytes: a short JSON head, then what XLA serialises."""
+        head = json.dumps({"words": self._words}).encode()
+        return b"".join((_MAGIC, len(head).to_bytes(4, "big"), head, self._loaded.serialize()))
+
+    @staticmethod
+    def load(data: bytes) -> XlaExecutable:
+        """The inverse of ``dump``. Raises ``ValueError`` for other bytes."""
+        if not data.startswith(_MAGIC):
+            raise ValueError("these bytes are no stored XLA executable")
+        start = len(_MAGIC) + 4
+        size = int.from_bytes(data[len(_MAGIC) : start], "big")
+        head = json.loads(data[start : start + size])
+        device = jax.devices()[0]
+        devices = xla_client.DeviceList((device,))
+        loaded = device.client.deserialize_executable(data[start + size :], devices, None)
+        return XlaExecutable(loaded, int(head["words"]))

@@ -1,0 +1,109 @@
+"""Train a program on the CPU or in one mode of the device, and measure every step."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import fuse
+from fuse.demo.programs import Program
+
+CPU = "cpu"
+RUNNERS = (CPU, "debug", "strict", "fused")
+TITLES = {CPU: "CPU eager", "debug": "Debug", "strict": "Strict", "fused": "Fused"}
+
+
+@dataclass(frozen=True)
+class Counts:
+    """``fuse.stats()`` a step in the second half of a run, and compiles over all of it."""
+
+    operations: float
+    chunks: float
+    compiles: float
+    all_compiles: int
+    compile_seconds: float
+    host_fallbacks: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one training showed.
+
+    Attributes:
+        runner: ``cpu`` or a mode.
+        losses: one a step, read by the host at its end.
+        seconds: wall-clock time of each step, with that read.
+        score: the program's figure on data it has not seen, after the last step.
+        counts: ``None`` on the CPU, where nothing is recorded.
+    """
+
+    runner: str
+    losses: tuple[float, ...]
+    seconds: tuple[float, ...]
+    score: float
+    counts: Counts | None
+
+    @property
+    def milliseconds(self) -> float:
+        """The median step, in milliseconds."""
+        return 1e3 * statistics.median(self.seconds)
+
+
+def measure(program: Program, runner: str, steps: int, advance: Callable[[float], None]) -> Run:
+    """Train ``program`` anew for ``steps`` steps; ``advance(loss)`` is called after each.
+
+    ``runner`` is one of ``RUNNERS``. The device's mode is what it was afterwards; its
+    counters are reset.
+    """
+    if runner == CPU:
+        return _train(program, runner, steps, advance, stats=dict)
+    before = fuse.get_mode()
+    fuse.set_mode(runner)
+    fuse.reset_stats()
+    try:
+        return _train(program, runner, steps, advance, stats=fuse.stats)
+    finally:
+        fuse.set_mode(before)
+
+
+def _train(
+    program: Program,
+    runner: str,
+    steps: int,
+    advance: Callable[[float], None],
+    stats: Callable[[], dict[str, Any]],
+) -> Run:
+    training = program.start("cpu" if runner == CPU else "tpu", steps)
+    losses: list[float] = []
+    seconds: list[float] = []
+    half = stats()
+    for step in range(steps):
+        if step == steps // 2:
+            half = stats()
+        started = time.perf_counter()
+        losses.append(training.step().item())
+        seconds.append(time.perf_counter() - started)
+        advance(losses[-1])
+    trained = stats()
+    score = training.evaluate()
+    counts = _counts(half, trained, stats(), steps - steps // 2) if trained else None
+    return Run(runner, tuple(losses), tuple(seconds), score, counts)
+
+
+def _counts(
+    half: dict[str, Any], trained: dict[str, Any], end: dict[str, Any], steps: int
+) -> Counts:
+    def per_step(key: str) -> float:
+        return float(trained[key] - half[key]) / steps
+
+    return Counts(
+        operations=per_step("operations"),
+        chunks=per_step("chunks"),
+        compiles=per_step("compiles"),
+        all_compiles=end["compiles"],
+        compile_seconds=end["compile_seconds"],
+        host_fallbacks=end["host_fallbacks"],
+    )

@@ -1,0 +1,27 @@
+"""Shared by every test: the seed, and the three modes as a parameter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+import fuse
+
+MODES = ("debug", "strict", "fused")
+
+
+@pytest.fixture(autouse=True)
+def seed() -> None:
+    """Every test starts from the same random state, on the host and on the device."""
+    torch.manual_seed(0)
+
+
+@pytest.fixture(params=MODES)
+def mode(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The test runs once in each eager mode."""
+    before = fuse.get_mode()
+    fuse.set_mode(request.param)
+    yield request.param
+    fuse.set_mode(before)

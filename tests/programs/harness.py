@@ -1,0 +1,73 @@
+"""Runs one program on the CPU and on the device and compares everything it returns.
+
+A program is a function of a device. It makes its data and its models on the CPU, moves
+them, and returns tensors, numbers or nests of them. Nothing else about it is special.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_map_only
+
+Program = Callable[[torch.device], Any]
+
+CPU = torch.device("cpu")
+DEVICE = torch.device("tpu")
+
+
+def on_host(result: Any) -> Any:
+    """``result`` with every tensor as a detached CPU copy, as it was at this moment."""
+    return tree_map_only(torch.Tensor, lambda tensor: tensor.detach().cpu().clone(), result)
+
+
+def run(program: Program, device: torch.device) -> Any:
+    """One run of ``program`` from the standard random state."""
+    torch.manual_seed(0)
+    return on_host(program(device))
+
+
+def compare_with_cpu(
+    program: Program, runs: int = 3, rtol: float = 1e-4, atol: float = 1e-5
+) -> None:
+    """Assert that ``program`` gives the CPU's results in the current mode, each of ``runs`` times.
+
+    The runs after the first take the recorder's path for known streams. Dtypes, shapes and
+    the structure of the result are compared as well; NaNs are equal to each other.
+    """
+    expected = run(program, CPU)
+    for number in range(runs):
+        found = run(program, DEVICE)
+        torch.testing.assert_close(
+            found,
+            expected,
+            rtol=rtol,
+            atol=atol,
+            equal_nan=True,
+            msg=lambda text, number=number: f"run {number + 1}: {text}",
+        )
+
+
+def train(
+    model: torch.nn.Module,
+    batch: tuple[torch.Tensor, ...],
+    loss_of: Callable[..., torch.Tensor],
+    device: torch.device,
+    steps: int = 4,
+    lr: float = 0.1,
+) -> dict[str, Any]:
+    """``steps`` of plain SGD on a copy of ``model``: the losses and the final state."""
+    model = copy.deepcopy(model).to(device)
+    batch = tuple(tensor.to(device) for tensor in batch)
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr)
+    losses = []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = loss_of(model, *batch)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return {"losses": losses, "state": dict(model.state_dict())}
