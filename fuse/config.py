@@ -50,8 +50,13 @@ def host_fallback() -> str:
 
 
 def max_operations() -> int:
-    """``FUSE_MAX_OPERATIONS``: operations after which a trace is cut (default 4096)."""
-    return _positive("FUSE_MAX_OPERATIONS", 4096)
+    """``FUSE_MAX_OPERATIONS``: operations after which a trace is cut (default 16384)."""
+    return _positive("FUSE_MAX_OPERATIONS", 16384)
+
+
+def whole_trace() -> int:
+    """``FUSE_WHOLE_TRACE``: operations up to which a trace is one chunk (default 1500)."""
+    return _positive("FUSE_WHOLE_TRACE", 1500)
 
 
 def explain() -> frozenset[str]:

@@ -12,6 +12,7 @@ import sys
 import time
 import warnings
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -31,12 +32,15 @@ from fuse.describe import build_node
 from fuse.errors import ExecutionError, HostFallbackError, describe
 from fuse.plan.plan import Plan, PlannedChunk
 from fuse.plan.planner import plan as make_plan
-from fuse.trace.node import HostArg, Node, NumberArg, Trace
+from fuse.trace.node import Leaf, Node, Trace
+from fuse.trace.renumber import renumber
 from fuse.trace.signature import program_text
 from fuse.trace.source import user_line
 from fuse.trace.views import dynamic_bounds
 
 
+COMPILE_THREADS = 2
+"""Chunks compiled at once: XLA's compiler uses one core for most of its time."""
 CUT_REASONS = (
     "host_read",
     "synchronize",
@@ -53,13 +57,28 @@ CUT_REASONS = (
 
 
 @dataclass(slots=True)
+class Stage:
+    """One chunk of a plan, bound to its executable."""
+
+    executable: Any
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    scalars: tuple[int, ...]
+    release: tuple[int, ...]
+
+
+@dataclass(slots=True)
 class Runnable:
-    """A plan bound to executables: what a cut on a known stream goes straight to."""
+    """A plan bound to executables: what a cut on a known stream goes straight to.
+
+    ``direct`` is set where one chunk takes the leaves and returns the live values as they are.
+    """
 
     plan: Plan
-    executables: list[Any]
-    inputs: list[list[int]]
+    stages: tuple[Stage, ...]
+    leaves: tuple[int, ...]
     donated: tuple[int, ...]
+    direct: bool
     runs: int = 0
 
 
@@ -82,6 +101,7 @@ class Engine:
         self.mode = config.mode()
         self.check: str | None = None
         self.max_operations = config.max_operations()
+        self.whole = config.whole_trace()
         self.plans: list[Runnable] = []
         self._warned: set[str] = set()
         self._reasons: dict[str, str] = {}
@@ -130,22 +150,44 @@ class Engine:
     ) -> Runnable:
         """Plan and compile a trace so that the values ``live`` exist after it."""
         trace = Trace.of(recorded)
-        plan = make_plan(trace, live, donatable)
-        leaf_position = {leaf.value: index for index, leaf in enumerate(trace.leaves)}
-        runnable = Runnable(
-            plan=plan,
-            executables=[self._executable(chunk) for chunk in plan.chunks],
-            inputs=[[leaf_position[leaf.value] for leaf in c.inputs] for c in plan.chunks],
-            donated=plan.donated,
-        )
+        plan = make_plan(trace, live, donatable, self.whole)
+        runnable = self._bind(plan)
         self.plans.append(runnable)
         return runnable
 
-    def _executable(self, planned: PlannedChunk) -> Any:
-        chunk = Chunk(
-            planned.nodes, planned.inputs, planned.outputs, planned.donated, len(planned.scalars)
+    def _bind(self, plan: Plan) -> Runnable:
+        """Find or compile every chunk's executable, different ones in parallel."""
+        chunks = [local_chunk(planned) for planned in plan.chunks]
+        keys = [self._key(chunk) for chunk in chunks]
+        wanted = {key.digest: (key, chunk) for key, chunk in zip(keys, chunks, strict=True)}
+        if len(wanted) == 1:
+            found = [self._executable(*pair) for pair in wanted.values()]
+        else:
+            with ThreadPoolExecutor(COMPILE_THREADS, "fuse-compile") as pool:
+                found = list(pool.map(lambda pair: self._executable(*pair), wanted.values()))
+        executables = dict(zip(wanted, found, strict=True))
+        final: dict[int, int] = {}
+        for index, planned in enumerate(plan.chunks):
+            final |= dict.fromkeys((leaf.value for leaf in planned.inputs), index)
+        stages = tuple(
+            Stage(
+                executable=executables[key.digest],
+                inputs=tuple(leaf.value for leaf in planned.inputs),
+                outputs=planned.outputs,
+                scalars=planned.scalars,
+                release=tuple(v for v, at in final.items() if at == index and v not in plan.live),
+            )
+            for index, (key, planned) in enumerate(zip(keys, plan.chunks, strict=True))
         )
-        key = self._key(chunk)
+        leaves = tuple(leaf.value for leaf in plan.trace.leaves)
+        direct = len(stages) == 1 and (
+            stages[0].inputs == leaves
+            and stages[0].outputs == plan.live
+            and stages[0].scalars == tuple(range(plan.trace.scalars))
+        )
+        return Runnable(plan, stages, leaves, plan.donated, direct)
+
+    def _executable(self, key: Key, chunk: Chunk) -> Any:
         return self.cache.get_or_make(
             key, load=self.backend.load, make=lambda: self._compile(chunk), dump=self.backend.dump
         )
@@ -222,19 +264,30 @@ class Engine:
 
     def _run(self, runnable: Runnable, leaves: list[Any], scalars: bytes) -> list[Any]:
         runnable.runs += 1
-        self.counters.chunks += 1
-        chunk = runnable.plan.chunks[0]
-        if len(chunk.scalars) * 8 != len(scalars):
-            words = np.frombuffer(scalars, np.uint64)
-            scalars = words[list(chunk.scalars)].tobytes()
-        inputs = [leaves[position] for position in runnable.inputs[0]]
+        self.counters.chunks += len(runnable.stages)
         try:
-            results = self.backend.execute(runnable.executables[0], scalars, inputs)
+            if runnable.direct:
+                stage = runnable.stages[0]
+                results = self.backend.execute(stage.executable, scalars, leaves)
+            else:
+                results = self._run_stages(runnable, leaves, scalars)
         except Exception as error:
-            text = _chunk_text("running a chunk failed", chunk, error)
+            text = _chunk_text("running a chunk failed", runnable.plan.trace, error)
             raise ExecutionError(text) from error
         self._in_flight = results
         return results
+
+    def _run_stages(self, runnable: Runnable, leaves: list[Any], scalars: bytes) -> list[Any]:
+        values = dict(zip(runnable.leaves, leaves, strict=True))
+        words = np.frombuffer(scalars, np.uint64)
+        for stage in runnable.stages:
+            own = words[list(stage.scalars)].tobytes() if stage.scalars else b""
+            inputs = [values[value] for value in stage.inputs]
+            results = self.backend.execute(stage.executable, own, inputs)
+            values |= zip(stage.outputs, results, strict=True)
+            for value in stage.release:
+                del values[value]  # the array dies here unless somebody else holds it
+        return [values[value] for value in runnable.plan.live]
 
     def put(self, data: torch.Tensor, dtype: str, shape: tuple[int, ...], device: int) -> Any:
         """An array from flat host memory in a buffer's order, which fuse owns from now on."""
@@ -312,6 +365,14 @@ class Engine:
             )
 
 
+def local_chunk(planned: PlannedChunk) -> Chunk:
+    """The chunk with values numbered within it, so that equal chunks have equal keys."""
+    nodes, numbers = renumber(planned.nodes)
+    inputs = tuple(Leaf(numbers[leaf.value], leaf.layout) for leaf in planned.inputs)
+    outputs = tuple(numbers[value] for value in planned.outputs)
+    return Chunk(nodes, inputs, outputs, planned.donated, len(planned.scalars))
+
+
 def cache_settings() -> CacheSettings:
     """The cache's settings as the environment gives them."""
     return CacheSettings(
@@ -342,11 +403,8 @@ class HostFallbackWarning(UserWarning):
     """An operator ran on the host: right, but not on the device."""
 
 
-def _chunk_text(what: str, chunk: Any, error: Exception) -> str:
+def _chunk_text(what: str, chunk: Chunk | Trace, error: Exception) -> str:
     lines = [f"    {node.op}  {node.source}" for node in chunk.nodes[:20]]
     if len(chunk.nodes) > 20:
         lines.append(f"    ... and {len(chunk.nodes) - 20} more")
     return "\n".join([f"{what}: {type(error).__name__}: {error}", "  operations:", *lines])
-
-
-__all__ = ["Engine", "HostArg", "HostFallbackWarning", "NumberArg", "Runnable"]

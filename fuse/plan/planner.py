@@ -1,7 +1,8 @@
 """From a trace to a plan: a flat list of named passes, each verified.
 
-A first planner: dead code goes, the rest becomes one chunk, and inputs that nobody else
-holds are donated to outputs of their size.
+Dead code goes; the rest is cut into segments, at the borders of repeated blocks where the
+trace is long; each segment becomes a chunk; and inputs that nothing needs afterwards are
+donated to outputs of their size.
 """
 
 from __future__ import annotations
@@ -11,8 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from fuse.errors import VerifyError
+from fuse.plan.liveness import bytes_alive, last_reads
 from fuse.plan.plan import Plan, PlannedChunk
+from fuse.plan.segment import WHOLE, Segment, segments
 from fuse.trace.node import Leaf, Node, Trace
+from fuse.trace.signature import signature
 from fuse.trace.verify import verify
 
 
@@ -23,19 +27,24 @@ class Draft:
     trace: Trace
     live: tuple[int, ...]
     donatable: tuple[int, ...]
+    whole: int
     nodes: tuple[Node, ...] = ()
     donated: tuple[int, ...] = ()
+    segments: tuple[Segment, ...] = ()
     chunks: tuple[PlannedChunk, ...] = ()
     decisions: list[str] = field(default_factory=list)
 
 
-def plan(trace: Trace, live: tuple[int, ...], donatable: tuple[int, ...]) -> Plan:
+def plan(
+    trace: Trace, live: tuple[int, ...], donatable: tuple[int, ...], whole: int = WHOLE
+) -> Plan:
     """Plan ``trace`` so that the values ``live`` exist afterwards.
 
-    ``donatable`` names the leaves whose arrays nobody else holds. Raises ``VerifyError``
+    ``donatable`` names the leaves whose arrays nobody else holds; a trace of up to ``whole``
+    operations is one chunk. Raises ``VerifyError``
     where the trace or the result breaks an invariant.
     """
-    draft = Draft(verify(trace), live, donatable, nodes=trace.nodes)
+    draft = Draft(verify(trace), live, donatable, whole, nodes=trace.nodes)
     for _, step in PASSES:
         step(draft)
     return Plan(trace, live, draft.donated, draft.chunks, tuple(draft.decisions))
@@ -56,40 +65,74 @@ def remove_dead(draft: Draft) -> None:
         draft.decisions.append(f"dead code: {removed} operations removed, nothing reads them")
 
 
-def donate(draft: Draft) -> None:
-    """Pair leaves that nobody else holds with outputs of the same dtype and shape."""
+def segment(draft: Draft) -> None:
+    """Choose where the operations are cut into chunks."""
     layouts = draft.trace.layouts()
-    read = {operand.value for node in draft.nodes for operand in node.operands}
-    room = Counter(layouts[value] for value in draft.live)
-    donated = []
-    for value in draft.donatable:
-        layout = layouts[value]
-        if value not in read:
-            continue  # dropped by dead code: its array is simply let go
-        if room[layout] > 0:
-            room[layout] -= 1
-            donated.append(value)
-        else:
-            draft.decisions.append(f"donation: %{value} refused, no output is {layout}")
-    draft.donated = tuple(donated)
-    if donated:
-        draft.decisions.append(f"donation: {len(donated)} inputs reused for outputs of their size")
+    names: dict[str, int] = {}
+    tokens = [names.setdefault(signature(node), len(names)) for node in draft.nodes]
+    draft.segments = tuple(
+        segments(tokens, bytes_alive(draft.nodes, draft.live, layouts), draft.whole)
+    )
 
 
-def one_chunk(draft: Draft) -> None:
-    """The whole trace as one executable."""
-    inputs = leaves_of(draft.nodes, draft.trace)
-    position = {leaf.value: index for index, leaf in enumerate(inputs)}
-    nodes, slots = compact_scalars(draft.nodes)
-    donated = tuple(position[value] for value in draft.donated)
-    draft.chunks = (PlannedChunk(nodes, inputs, draft.live, donated, slots),)
-    draft.decisions.append(f"chunk: {len(nodes)} operations together, the whole trace")
+def chunk(draft: Draft) -> None:
+    """Make each segment a chunk: what it reads from before, and what is needed after it."""
+    layouts = draft.trace.layouts()
+    last = last_reads(draft.nodes, draft.live)
+    undefined = {
+        operand.value
+        for node in draft.nodes
+        for operand in node.operands
+        if operand.fresh and not operand.initialised
+    }
+    for piece in draft.segments:
+        nodes = draft.nodes[piece.start : piece.stop]
+        made = {value for node in nodes for value in node.results()}
+        read = dict.fromkeys(operand.value for node in nodes for operand in node.operands)
+        inputs = tuple(
+            Leaf(value, layouts[value])
+            for value in read
+            if value not in made and value not in undefined
+        )
+        outputs = tuple(value for value in sorted(made) if last.get(value, -1) >= piece.stop)
+        compacted, slots = compact_scalars(nodes)
+        draft.chunks += (PlannedChunk(compacted, inputs, outputs, (), slots),)
+        draft.decisions.append(f"chunk {len(draft.chunks) - 1}: {piece.reason}")
 
 
-def leaves_of(nodes: tuple[Node, ...], trace: Trace) -> tuple[Leaf, ...]:
-    """The trace's leaves that ``nodes`` read, in the trace's order."""
-    read = {operand.value for node in nodes for operand in node.operands}
-    return tuple(leaf for leaf in trace.leaves if leaf.value in read)
+def donate(draft: Draft) -> None:
+    """Let a chunk reuse inputs that nothing reads after it for outputs of their size.
+
+    Inputs are leaves that nobody else holds, and results of earlier chunks that are not live.
+    """
+    layouts = draft.trace.layouts()
+    leaves = {leaf.value for leaf in draft.trace.leaves}
+    final: dict[int, int] = {}
+    for index, piece in enumerate(draft.chunks):
+        final |= dict.fromkeys((leaf.value for leaf in piece.inputs), index)
+    chunks, consumed = [], []
+    for index, piece in enumerate(draft.chunks):
+        room = Counter(layouts[value] for value in piece.outputs)
+        positions = []
+        for position, leaf in enumerate(piece.inputs):
+            free = leaf.value in draft.donatable if leaf.value in leaves else (
+                leaf.value not in draft.live
+            )
+            if not free or final[leaf.value] != index:
+                continue
+            if room[leaf.layout] > 0:
+                room[leaf.layout] -= 1
+                positions.append(position)
+                consumed += [leaf.value] if leaf.value in leaves else []
+        chunks.append(replace(piece, donated=tuple(positions)))
+    draft.chunks = tuple(chunks)
+    draft.donated = tuple(sorted(consumed))
+    reused = sum(len(piece.donated) for piece in chunks)
+    if reused:
+        draft.decisions.append(
+            f"donation: {reused} inputs reused for outputs of their size, {len(consumed)} of them "
+            "from before the trace"
+        )
 
 
 def compact_scalars(nodes: tuple[Node, ...]) -> tuple[tuple[Node, ...], tuple[int, ...]]:
@@ -123,6 +166,11 @@ def check(draft: Draft) -> None:
             raise VerifyError(f"a chunk returns {lost}, which its operations do not make")
         known.update(chunk.outputs)
         made += chunk.outputs
+        # A donated array is gone: nothing later may read it, and it may not be live.
+        gone = {chunk.inputs[position].value for position in chunk.donated}
+        if gone & set(draft.live):
+            raise VerifyError(f"a chunk consumes live values {sorted(gone & set(draft.live))}")
+        known -= gone
     absent = [value for value in draft.live if made.count(value) != 1]
     if absent:
         raise VerifyError(f"live values {absent} are not made exactly once")
@@ -130,8 +178,9 @@ def check(draft: Draft) -> None:
 
 PASSES: tuple[tuple[str, Callable[[Draft], None]], ...] = (
     ("remove dead code", remove_dead),
+    ("segment", segment),
+    ("chunk", chunk),
     ("donate", donate),
-    ("one chunk", one_chunk),
     ("verify", check),
 )
 

@@ -14,7 +14,7 @@ from fuse.trace.spec import TensorSpec
 from tests.backend.rule_harness import check, find, to_array, to_tensor
 
 HALF = [torch.bfloat16, torch.float16]
-FLOAT = [torch.float32, torch.float64, *HALF]
+FLOAT = [torch.float32, torch.float64, torch.bfloat16]
 ALL3 = [True, True, True]
 
 

@@ -13,10 +13,9 @@ from fuse.trace.spec import TensorSpec
 from tests.backend.rule_harness import check, run, to_array, to_tensor
 
 NAN, INF = float("nan"), float("inf")
-FLOAT = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
-NUMERIC = [*FLOAT, torch.int64, torch.int32, torch.uint8]
-ALL = [*NUMERIC, torch.bool]
-DIMS = [[], [0], [-1], [0, 2], [1, -1]]
+FLOAT = [torch.float32, torch.bfloat16]
+ALL = [*FLOAT, torch.int64, torch.uint8, torch.bool]
+DIMS = [[], [-1], [0, 2]]
 
 
 def sample(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:
@@ -115,7 +114,7 @@ def test_extrema(dtype: torch.dtype) -> None:
     x = sample(4, 5, 6, dtype=dtype)
     for name in ("max", "min"):
         check(name, x)
-        for dim in (0, 1, -1):
+        for dim in (0, -1):
             check(f"{name}.dim", x, dim)  # ties: the first index
         check(f"{name}.dim", x, 1, True)
         for dims in DIMS:
@@ -141,8 +140,8 @@ def test_nan_wins_every_extremum_at_its_first_place() -> None:
         check(name, x)
 
 
-@pytest.mark.parametrize("dtype", [*FLOAT, torch.complex64])
-@pytest.mark.parametrize("correction", [None, 0, 1, 2.5])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.complex64])
+@pytest.mark.parametrize("correction", [None, 0, 2.5])
 def test_variance(dtype: torch.dtype, correction: Any) -> None:
     x = sample(3, 4, 5, dtype=dtype)
     for name in ("var", "std", "var_mean", "std_mean"):
@@ -228,7 +227,7 @@ def test_long_float32_reductions_keep_their_digits(name: str) -> None:
 @pytest.mark.parametrize("name", ["cumsum", "cumprod"])
 def test_cumulative(name: str, dtype: torch.dtype) -> None:
     x = sample(3, 5, 2, dtype=dtype)
-    for dim in (0, 1, -1):
+    for dim in (0, -1):
         check(name, x, dim)
     check(name, x, 1, dtype=torch.complex128 if dtype.is_complex else torch.float64)
 
@@ -247,7 +246,7 @@ def test_cumulative_corners(name: str) -> None:
 @pytest.mark.parametrize("name", ["cummax", "cummin"])
 def test_cumulative_extrema_move_to_the_last_tie(name: str, dtype: torch.dtype) -> None:
     x = sample(3, 7, 2, dtype=dtype)
-    for dim in (0, 1, -1):
+    for dim in (0, -1):
         check(name, x, dim)
     check(name, torch.tensor([2.0, 2.0, NAN, 1.0, NAN, 3.0]), 0)
 

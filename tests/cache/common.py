@@ -46,6 +46,24 @@ class Maker:
         return value
 
 
+def tier(cache: TieredCache, name: str) -> dict[str, Any]:
+    counts: dict[str, Any] = cache.stats()["tiers"][name]
+    return counts
+
+
+def closed(cache: TieredCache) -> TieredCache:
+    assert cache.flush()
+    cache.close()
+    return cache
+
+
+def filled(at: Path, *keys: Key, **settings: Any) -> None:
+    cache = open_at(at, **settings)
+    for key in keys or (key_of("one"),):
+        Maker()(cache, key)
+    closed(cache)
+
+
 def start_worker(role: str, *arguments: object) -> subprocess.Popen[bytes]:
     """Start a process of ``tests.cache.worker``; it says ``ready`` before its work.
 

@@ -174,7 +174,12 @@ def test_temporary_files_count_until_their_writer_is_dead(at: Path) -> None:
 def test_most_writes_look_at_no_other_file(at: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scans: list[int] = []
     real = PrivateFolder._scan
-    monkeypatch.setattr(PrivateFolder, "_scan", lambda self: scans.append(1) or real(self))
+
+    def scan(self: PrivateFolder) -> object:
+        scans.append(1)
+        return real(self)
+
+    monkeypatch.setattr(PrivateFolder, "_scan", scan)
     of = folder(at, 100_000)
     for number in range(300):
         of.write(key_of(f"n{number}").digest, bytes(100))

@@ -7,11 +7,15 @@ them, and returns tensors, numbers or nests of them. Nothing else about it is sp
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 from torch.utils._pytree import tree_map_only
+
+import fuse
 
 Program = Callable[[torch.device], Any]
 
@@ -31,24 +35,33 @@ def run(program: Program, device: torch.device) -> Any:
 
 
 def compare_with_cpu(
-    program: Program, runs: int = 3, rtol: float = 1e-4, atol: float = 1e-5
+    program: Program,
+    runs: int = 3,
+    rtol: float = 1e-4,
+    atol: float = 1e-5,
+    fallbacks: frozenset[str] = frozenset(),
 ) -> None:
     """Assert that ``program`` gives the CPU's results in the current mode, each of ``runs`` times.
 
     The runs after the first take the recorder's path for known streams. Dtypes, shapes and
-    the structure of the result are compared as well; NaNs are equal to each other.
+    the structure of the result are compared as well; NaNs are equal to each other. Exactly
+    the operators ``fallbacks`` may run on the host.
     """
     expected = run(program, CPU)
-    for number in range(runs):
-        found = run(program, DEVICE)
-        torch.testing.assert_close(
-            found,
-            expected,
-            rtol=rtol,
-            atol=atol,
-            equal_nan=True,
-            msg=lambda text, number=number: f"run {number + 1}: {text}",
-        )
+    before = Counter(fuse.stats()["host_fallbacks"])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FUSE_HOST_FALLBACK", "silent" if fallbacks else "error")
+        for number in range(runs):
+            found = run(program, DEVICE)
+            torch.testing.assert_close(
+                found,
+                expected,
+                rtol=rtol,
+                atol=atol,
+                equal_nan=True,
+                msg=lambda text, number=number: f"run {number + 1}: {text}",
+            )
+    assert set(Counter(fuse.stats()["host_fallbacks"]) - before) == fallbacks
 
 
 def train(

@@ -14,6 +14,7 @@ import fuse.backends.xla.rules.matmul  # noqa: F401
 import fuse.backends.xla.rules.normalization  # noqa: F401
 import fuse.backends.xla.rules.padding  # noqa: F401
 import fuse.backends.xla.rules.pointwise  # noqa: F401
+import fuse.backends.xla.rules.polynomials  # noqa: F401
 import fuse.backends.xla.rules.random  # noqa: F401
 import fuse.backends.xla.rules.reduction  # noqa: F401
 import fuse.backends.xla.rules.scatter  # noqa: F401

@@ -54,6 +54,27 @@ def trigamma(x: Value) -> Value:
     return select(low, left, right)
 
 
+def _zeta_of_integer(x: Value, q: Value) -> Value:
+    """Hurwitz zeta; below ``q = 1`` terms are summed one by one until q has grown to 1.
+
+    XLA sums nine terms whatever q is, which is wrong for a negative q.
+    """
+    lowest, one = like(x, -1e4), like(x, 1)  # beyond, PyTorch's own sum does not end
+
+    def small(q: Value) -> Value:
+        return lax.bitwise_and(lax.lt(q, one), lax.gt(q, lowest))
+
+    def step(state: tuple[Value, Value]) -> tuple[Value, Value]:
+        total, q = state
+        low = small(q)
+        term = select(low, lax.pow(q, lax.neg(x)), like(x, 0))
+        return lax.add(total, term), select(low, lax.add(q, one), q)
+
+    start = (lax.full_like(x, 0), q)
+    total, q = lax.while_loop(lambda state: jnp.any(small(state[1])), step, start)
+    return lax.add(total, lax.zeta(x, q))
+
+
 def zeta(x: Value, q: Value) -> Value:
     """Hurwitz zeta function, with the poles and domain of PyTorch (Cephes' zeta)."""
     if not jnp.ndim(x):
@@ -62,7 +83,7 @@ def zeta(x: Value, q: Value) -> Value:
         q = lax.full_like(x, q)
     one, zero = like(x, 1), like(x, 0)
     infinity, nan = like(x, math.inf), like(x, math.nan)
-    inner = lax.zeta(x, q)
+    inner = _zeta_of_integer(x, q)
     pole = select(lax.eq(lax.floor(q), q), infinity, nan)
     fractional = lax.ne(lax.floor(x), x)
     at_pole = lax.bitwise_or(lax.eq(lax.floor(q), q), fractional)
@@ -123,6 +144,18 @@ def entropy(x: Value) -> Value:
     zero = like(x, 0)
     inside = lax.mul(lax.neg(x), lax.log(x))
     return select(lax.lt(x, zero), like(x, -math.inf), select(lax.eq(x, zero), zero, inside))
+
+
+def spherical_bessel_j0(x: Value) -> Value:
+    """``sin(x) / x``; near 0 by its series (DLMF 10.53.1), 0 at infinity."""
+    square = lax.mul(x, x)
+    series = lax.full_like(x, 1)
+    for k in range(6, 0, -1):
+        series = lax.sub(
+            like(x, 1), lax.mul(lax.mul(square, like(x, 1 / (2 * k * (2 * k + 1)))), series)
+        )
+    ratio = select(lax.eq(lax.abs(x), like(x, math.inf)), like(x, 0), lax.div(lax.sin(x), x))
+    return select(lax.lt(lax.abs(x), like(x, 0.5)), series, ratio)
 
 
 # --- products with logarithms ------------------------------------------------
@@ -196,7 +229,10 @@ _ONE: dict[str, Function] = {
     "special_i1": _times_exp(lax.bessel_i1e),
     "special_i1e": lax.bessel_i1e,
     "special_log_ndtr": log_ndtr,
+    "special_modified_bessel_i0": _times_exp(lax.bessel_i0e),
+    "special_modified_bessel_i1": _times_exp(lax.bessel_i1e),
     "special_ndtri": jsp.ndtri,
+    "special_spherical_bessel_j0": spherical_bessel_j0,
 }
 for _name, _function in _ONE.items():
     rule(_name)(_of_one(_function))

@@ -138,7 +138,7 @@ class Recorder {
 
   std::mutex mutex_;
   std::atomic<Mode> mode_{Mode::Fused};
-  size_t limit_ = 4096;
+  size_t limit_ = 16384;
   std::unique_ptr<TrieNode> root_;
   TrieNode* cursor_ = nullptr;
   uint64_t serial_ = 1;
