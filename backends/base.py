@@ -55,6 +55,10 @@ class Backend(ABC):
         """How many devices PyTorch sees."""
 
     @abstractmethod
+    def shares_host_memory(self) -> bool:
+        """Whether arrays lie in the host's memory, so that its kernels can run on them."""
+
+    @abstractmethod
     def has_rule(self, overload: str) -> bool:
         """Whether a rule computes this functional overload."""
 

@@ -54,6 +54,14 @@ def max_operations() -> int:
     return _positive("FUSE_MAX_OPERATIONS", 16384)
 
 
+def shape_cap() -> int:
+    """``FUSE_SHAPE_CAP``: shapes one place compiles before it runs uncompiled (8; 0: any)."""
+    text = os.environ.get("FUSE_SHAPE_CAP", "8")
+    if not text.isdigit():
+        raise ConfigError(describe(f"FUSE_SHAPE_CAP={text!r} is not a whole number"))
+    return int(text)
+
+
 def whole_trace() -> int:
     """``FUSE_WHOLE_TRACE``: operations up to which a trace is one chunk (default 1500)."""
     return _positive("FUSE_WHOLE_TRACE", 1500)

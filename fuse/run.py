@@ -90,6 +90,7 @@ class Counters:
     compiles: int = 0
     compile_seconds: float = 0.0
     host_fallbacks: Counter[str] = field(default_factory=Counter)
+    shape_caps: Counter[str] = field(default_factory=Counter)
 
 
 class Engine:
@@ -102,6 +103,7 @@ class Engine:
         self.check: str | None = None
         self.max_operations = config.max_operations()
         self.whole = config.whole_trace()
+        self.shape_cap = config.shape_cap() if self.backend.shares_host_memory() else 0
         self.plans: list[Runnable] = []
         self._warned: set[str] = set()
         self._reasons: dict[str, str] = {}
@@ -335,11 +337,25 @@ class Engine:
             "cache": self.cache.stats()["tiers"],
             "cache_events": self.cache.stats()["events"],
             "host_fallbacks": dict(counters.host_fallbacks),
+            "shape_caps": dict(counters.shape_caps),
         }
 
     def reset_stats(self) -> None:
         """Set the counters to zero."""
         self.counters = Counters()
+
+    def ragged(self, name: str, why: str) -> None:
+        """A place whose shapes keep changing runs uncompiled; counted, and said once."""
+        self.counters.shape_caps[name] += 1
+        line = user_line()
+        if f"shapes {line}" not in self._warned:
+            self._warned.add(f"shapes {line}")
+            warnings.warn(
+                f"aten::{name} at {line or 'an unknown line'} has seen {why}; from now on it "
+                "runs uncompiled, by PyTorch's CPU kernels (FUSE_SHAPE_CAP=0 compiles every shape)",
+                ShapeCapWarning,
+                stacklevel=2,
+            )
 
     def host_fallback(self, name: str, why: str) -> None:
         """Count an operator that runs on the host; warn once, or refuse."""
@@ -397,6 +413,10 @@ def source_digest() -> str:
         for path in sorted(folder.glob("*.py")):
             digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
+
+
+class ShapeCapWarning(UserWarning):
+    """Shapes keep changing at one place: it runs without compiling."""
 
 
 class HostFallbackWarning(UserWarning):

@@ -71,6 +71,9 @@ class XlaBackend(Backend):
     def device_count(self) -> int:  # noqa: D102
         return len(self.devices)
 
+    def shares_host_memory(self) -> bool:  # noqa: D102
+        return self.platform == "cpu"
+
     def has_rule(self, overload: str) -> bool:  # noqa: D102
         return overload in RULES
 

@@ -81,7 +81,7 @@ def plot(results: Sequence[tuple[Program, Sequence[Run]]], path: Path) -> None:
             [TITLES[run.runner] for run in runs], times, color=[f"C{i}" for i in range(len(runs))]
         )
         bars.bar_label(drawn, fmt="{:.1f}")
-        bars.set(ylabel="ms a step (median)", yscale="log")
+    X
     FigureCanvasAgg(figure).print_png(path)
 
 

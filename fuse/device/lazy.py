@@ -81,6 +81,7 @@ def initialise() -> None:
     )
     native.set_mode(MODES[instance.mode])
     native.set_limit(instance.max_operations)
+    native.set_shape_cap(instance.shape_cap)
     _pid = os.getpid()
     _state.update(core=native, engine=instance)
     _state["generators"] = _make_generators(native, instance.backend.device_count())

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 import torch
+
 from fuse.backends.xla.rules import factories
 from fuse.backends.xla.rules.registry import RULES
-
 from tests.backend.rule_harness import check, run
 
 F32, F64, BF16, F16 = torch.float32, torch.float64, torch.bfloat16, torch.float16

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+
 from fuse.backends.xla.rules import arithmetic, comparison, pointwise
 from fuse.backends.xla.rules.context import RuleContext
 from fuse.backends.xla.rules.registry import RULES, Unsupported
-
 from fuse.trace.spec import TensorSpec
 from tests.backend.rule_harness import check, find, run, to_array, to_tensor
 

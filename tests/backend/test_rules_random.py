@@ -14,11 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+
 from fuse.backends.xla import philox
 from fuse.backends.xla.rules import random
 from fuse.backends.xla.rules.context import RuleContext
 from fuse.backends.xla.rules.registry import RULES
-
 from fuse.trace.random_blocks import RANDOM, base_name, blocks, is_random
 from fuse.trace.spec import TensorSpec
 

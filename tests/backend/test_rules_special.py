@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 import torch
+
 from fuse.backends.xla.rules import activation, polynomials, special
 from fuse.backends.xla.rules.registry import RULES
-
 from tests.backend.rule_harness import check, run
 
 F64, BF16, I64, C64 = torch.float64, torch.bfloat16, torch.int64, torch.complex64

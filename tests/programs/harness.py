@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import keystr, tree_flatten_with_path, tree_map_only
 
 import fuse
 
@@ -32,6 +32,26 @@ def run(program: Program, device: torch.device) -> Any:
     """One run of ``program`` from the standard random state."""
     torch.manual_seed(0)
     return on_host(program(device))
+
+
+def assert_same(found: Any, expected: Any, rtol: float, atol: float, where: str) -> None:
+    """Assert that two nests have one structure, close tensors and numbers, and equal rest."""
+    leaves, shape = tree_flatten_with_path(expected)
+    others, other_shape = tree_flatten_with_path(found)
+    assert shape == other_shape, f"{where}: {other_shape} is not {shape}"
+    for (path, right), (_, left) in zip(leaves, others, strict=True):
+        place = f"{where}, result{keystr(path)}"
+        if isinstance(right, torch.Tensor | float | complex):
+            torch.testing.assert_close(
+                left,
+                right,
+                rtol=rtol,
+                atol=atol,
+                equal_nan=True,
+                msg=lambda text, place=place: f"{place}: {text}",
+            )
+        else:
+            assert left == right, place
 
 
 def compare_with_cpu(
@@ -53,14 +73,7 @@ def compare_with_cpu(
         patch.setenv("FUSE_HOST_FALLBACK", "silent" if fallbacks else "error")
         for number in range(runs):
             found = run(program, DEVICE)
-            torch.testing.assert_close(
-                found,
-                expected,
-                rtol=rtol,
-                atol=atol,
-                equal_nan=True,
-                msg=lambda text, number=number: f"run {number + 1}: {text}",
-            )
+            assert_same(found, expected, rtol, atol, f"run {number + 1}")
     assert set(Counter(fuse.stats()["host_fallbacks"]) - before) == fallbacks
 
 

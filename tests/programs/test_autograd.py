@@ -91,7 +91,11 @@ def test_hooks_on_tensors_modules_and_accumulation():
         model = nn.Linear(2, 2).to(device)
         model.register_forward_hook(lambda m, args, out: out * 2)
         model.register_full_backward_hook(lambda m, gin, gout: seen.append(gout[0].clone()))
-        model.weight.register_post_accumulate_grad_hook(lambda p: p.grad.mul_(0.5))
+
+        def halve(parameter: torch.Tensor) -> None:
+            parameter.grad.mul_(0.5)
+
+        model.weight.register_post_accumulate_grad_hook(halve)
         x = leaf(device, 3, 2)
         x.register_hook(lambda grad: grad.clamp(-0.1, 0.1))
         y = model(x)
@@ -165,6 +169,7 @@ def test_functional_derivatives():
     compare_with_cpu(program)
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
 def test_forward_mode():
     def program(device):
         x, tangent = torch.randn(3).to(device), torch.ones(3, device=device)

@@ -196,7 +196,7 @@ def test_reduce_on_plateau_reads_the_loss():
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            scheduler.step(loss)
+            scheduler.step(loss.detach())
         return optimizer.param_groups[0]["lr"], weight
 
     compare_with_cpu(program)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 
+from jax import lax
+
 from fuse.backends.xla.rules.context import RuleContext
 from fuse.backends.xla.rules.elementwise import (
     Value,
@@ -22,7 +24,6 @@ from fuse.backends.xla.rules.elementwise import (
     widened,
 )
 from fuse.backends.xla.rules.registry import rule
-from jax import lax
 
 
 def _zero(x: Value) -> Value:

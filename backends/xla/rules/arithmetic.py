@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
+
 from fuse.backends.xla.rules.context import RuleContext
 from fuse.backends.xla.rules.elementwise import (
     REAL_OF,
@@ -26,7 +28,6 @@ from fuse.backends.xla.rules.elementwise import (
     select,
 )
 from fuse.backends.xla.rules.registry import Rule, Unsupported, rule
-from jax import lax
 
 Function = Callable[..., Value]
 

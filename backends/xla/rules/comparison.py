@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable
 
 import numpy as np
+from jax import lax
+
 from fuse.backends.xla.rules.context import RuleContext
 from fuse.backends.xla.rules.elementwise import (
     Value,
@@ -21,7 +23,6 @@ from fuse.backends.xla.rules.elementwise import (
     spread,
 )
 from fuse.backends.xla.rules.registry import Rule, rule
-from jax import lax
 
 Function = Callable[..., Value]
 

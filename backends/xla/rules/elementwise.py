@@ -11,8 +11,9 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from fuse.backends.xla.rules.context import RuleContext
 from jax import lax
+
+from fuse.backends.xla.rules.context import RuleContext
 
 Value = Any
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
+from jax import lax
+
 from fuse.backends.xla.rules.context import RuleContext
 from fuse.backends.xla.rules.elementwise import (
     Value,
@@ -23,7 +25,6 @@ from fuse.backends.xla.rules.elementwise import (
     select,
 )
 from fuse.backends.xla.rules.registry import Rule, rule
-from jax import lax
 
 Numbers = npt.NDArray[np.int64]
 

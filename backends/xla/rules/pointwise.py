@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
+
 from fuse.backends.xla.rules.arithmetic import exp2, truncate
 from fuse.backends.xla.rules.context import RuleContext
 from fuse.backends.xla.rules.elementwise import (
@@ -23,7 +25,6 @@ from fuse.backends.xla.rules.elementwise import (
     widened,
 )
 from fuse.backends.xla.rules.registry import Rule, rule
-from jax import lax
 
 Function = Callable[..., Value]
 

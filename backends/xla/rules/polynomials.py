@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from jax import lax
+
 from fuse.backends.xla.rules.context import RuleContext
 from fuse.backends.xla.rules.elementwise import (
     Value,
@@ -21,7 +23,6 @@ from fuse.backends.xla.rules.elementwise import (
     select,
 )
 from fuse.backends.xla.rules.registry import Rule, rule
-from jax import lax
 
 First = Callable[[Value], Value]
 """The polynomial of degree 1."""

@@ -13,6 +13,8 @@ import math
 
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
+
 from fuse.backends.xla import philox
 from fuse.backends.xla.rules.context import RuleContext
 from fuse.backends.xla.rules.elementwise import (
@@ -29,7 +31,6 @@ from fuse.backends.xla.rules.elementwise import (
     widened,
 )
 from fuse.backends.xla.rules.registry import rule
-from jax import lax
 
 Shape = tuple[int, ...]
 

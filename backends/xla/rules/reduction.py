@@ -79,14 +79,14 @@ def _accumulated(ctx: RuleContext, x: jax.Array) -> jax.Array:
 
 @rule("sum", "sum.dim_IntList")
 def _sum(
-    ctx: RuleContext, x: jax.Array, dim: Dims = None, keepdim: bool = False, *, dtype: Any
+    ctx: RuleContext, x: jax.Array, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None
 ) -> Any:
     return _shaped(ctx, lax.reduce_sum(_accumulated(ctx, x), axes_of(dim, x.ndim)))
 
 
 @rule("nansum")
 def _nansum(
-    ctx: RuleContext, x: jax.Array, dim: Dims = None, keepdim: bool = False, *, dtype: Any
+    ctx: RuleContext, x: jax.Array, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None
 ) -> Any:
     if is_float(x):
         x = jnp.where(is_nan(x), jnp.zeros((), x.dtype), x)
@@ -95,7 +95,7 @@ def _nansum(
 
 @rule("mean", "mean.dim")
 def _mean(
-    ctx: RuleContext, x: jax.Array, dim: Dims = None, keepdim: bool = False, *, dtype: Any
+    ctx: RuleContext, x: jax.Array, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None
 ) -> Any:
     axes = axes_of(dim, x.ndim)
     total = lax.reduce_sum(_accumulated(ctx, x), axes)
@@ -104,7 +104,7 @@ def _mean(
 
 @rule("prod", "prod.dim_int")
 def _prod(
-    ctx: RuleContext, x: jax.Array, dim: Dims = None, keepdim: bool = False, *, dtype: Any
+    ctx: RuleContext, x: jax.Array, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None
 ) -> Any:
     return _shaped(ctx, lax.reduce_prod(_accumulated(ctx, x), axes_of(dim, x.ndim)))
 
@@ -245,7 +245,12 @@ def _variance(ctx: RuleContext, x: jax.Array, dim: Dims, correction: Any) -> Any
 
 def _variance_rule(root: bool, with_mean: bool) -> Rule:
     def emit(
-        ctx: RuleContext, x: jax.Array, dim: Dims = None, *, correction: Any, keepdim: bool = False
+        ctx: RuleContext,
+        x: jax.Array,
+        dim: Dims = None,
+        *,
+        correction: Any = None,
+        keepdim: bool = False,
     ) -> Any:
         variance, mean = _variance(ctx, x, dim, correction)
         spread = _shaped(ctx, lax.sqrt(variance) if root else variance)

@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 import jax.numpy as jnp
 import jax.scipy.special as jsp
+from jax import lax
+
 from fuse.backends.xla.rules.context import RuleContext
 from fuse.backends.xla.rules.elementwise import (
     Value,
@@ -18,7 +20,6 @@ from fuse.backends.xla.rules.elementwise import (
     select,
 )
 from fuse.backends.xla.rules.registry import Rule, rule
-from jax import lax
 
 Function = Callable[..., Value]
 

@@ -11,10 +11,10 @@
 
 namespace fuse {
 
-ArrayHandle::ArrayHandle(PyObject* array, size_t nbytes) : array_(array), nbytes_(nbytes) {}
-
 ArrayHandle::~ArrayHandle() {
-  release_later(array_);
+  if (array_ != nullptr) {
+    release_later(array_);
+  }
 }
 
 LayoutTable& LayoutTable::global() {

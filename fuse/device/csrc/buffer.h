@@ -1,7 +1,7 @@
 // What one c10::Storage of the device stands for.
 #pragma once
 
-#include <ATen/core/TensorBase.h>
+#include <ATen/core/Tensor.h>
 #include <Python.h>
 #include <c10/core/ScalarType.h>
 #include <c10/core/Storage.h>
@@ -17,28 +17,41 @@
 
 namespace fuse {
 
-// Owns one reference to a backend array. Dropping the last handle needs no GIL:
+// One value: a backend array, host memory, or both. Dropping the last handle needs no GIL:
 // the Python reference is queued and released by the next thread that holds it.
 class ArrayHandle final : public c10::intrusive_ptr_target {
  public:
-  // Steals the reference.
-  ArrayHandle(PyObject* array, size_t nbytes);
+  // Steals the reference to a backend array.
+  explicit ArrayHandle(PyObject* array) : array_(array) {}
+  // A value that a host kernel made: a CPU tensor over its bytes, in memory order.
+  explicit ArrayHandle(at::Tensor host) : host_(std::move(host)) {}
   ~ArrayHandle() override;
+
+  // The backend array, null while the value is in host memory only.
   PyObject* get() const {
     return array_;
   }
-  // Takes another array of the same value (a change of backend). GIL held.
-  void replace(PyObject* array) {
+  // Takes a backend array of the same value: converted from the host, or to another backend.
+  void replace(PyObject* array) { // GIL held
     Py_INCREF(array);
-    Py_DECREF(std::exchange(array_, array));
+    Py_XDECREF(std::exchange(array_, array));
   }
-  size_t nbytes() const {
-    return nbytes_;
+  // The value's bytes in host memory; undefined until set. Shares memory with the backend
+  // array where the platform is the CPU, and keeps that array from being donated.
+  const at::Tensor& host() const {
+    return host_;
+  }
+  void set_host(at::Tensor host) {
+    host_ = std::move(host);
+  }
+  // Whether a host kernel may write in place: nobody but one buffer can see the bytes.
+  bool writable_host() const {
+    return array_ == nullptr && host_.defined();
   }
 
  private:
-  PyObject* array_;
-  size_t nbytes_;
+  PyObject* array_ = nullptr;
+  at::Tensor host_;
 };
 
 using Array = c10::intrusive_ptr<ArrayHandle>;
@@ -73,6 +86,7 @@ struct Buffer {
   size_t nbytes = 0;
   int8_t device = 0;
   bool pending = false; // the value is a result of the trace being recorded
+  bool ragged = false; // made where shapes keep changing: see Recorder::storms
   bool tracked = false; // a trace points here: death goes through the morgue
   std::shared_ptr<std::string> poison; // why the value was lost, if it was
 

@@ -6,6 +6,7 @@
 #include "device.cpp" // NOLINT
 #include "encode.cpp" // NOLINT
 #include "generator.cpp" // NOLINT
+#include "host.cpp" // NOLINT
 #include "kernels.cpp" // NOLINT
 #include "module.cpp" // NOLINT
 #include "op_info.cpp" // NOLINT

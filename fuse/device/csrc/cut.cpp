@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "host.h"
 #include "recorder.h"
 
 namespace fuse {
@@ -122,6 +123,9 @@ void Recorder::execute(Plan& plan, CutReason reason) {
   PyRef arrays = PyRef::steal(checked(PyList_New(0)));
   for (const Leaf& leaf : leaves_) {
     if (leaf.array.defined()) {
+      if (leaf.array->get() == nullptr) {
+        leaf.array->replace(to_backend(*leaf.array, leaf.layout, device_).get());
+      }
       PyList_Append(arrays.get(), leaf.array->get());
     }
   }
@@ -165,7 +169,7 @@ void Recorder::adopt(const Plan& plan, PyObject* arrays) {
     }
     PyObject* array = PySequence_Fast_GET_ITEM(sequence.get(), static_cast<Py_ssize_t>(at));
     Py_INCREF(array);
-    buffer->array = c10::make_intrusive<ArrayHandle>(array, buffer->nbytes);
+    buffer->array = c10::make_intrusive<ArrayHandle>(array);
     buffer->pending = false;
   }
 }

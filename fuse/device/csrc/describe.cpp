@@ -103,12 +103,13 @@ TrieNode* Recorder::add_child(
   node->words.assign(call_.words.begin(), call_.words.end());
   TrieNode* result = node.get();
   cursor_->children.push_back(std::move(node));
+  ++cursor_->shapes[call_.rank_hash];
   ++stats_.nodes;
   add_to_index(*cursor_);
   return result;
 }
 
-bool Recorder::describe(
+bool Recorder::infer(
     TrieNode& node,
     const c10::OperatorHandle& op,
     const OpInfo& info,
@@ -153,7 +154,17 @@ bool Recorder::describe(
     node.results.push_back(result);
   }
   describe_writes(node, info, arguments, meta_arguments);
+  return true;
+}
 
+bool Recorder::describe(
+    TrieNode& node,
+    const c10::OperatorHandle& op,
+    const OpInfo& info,
+    c10::ArrayRef<c10::IValue> arguments) {
+  if (!infer(node, op, info, arguments)) {
+    return false;
+  }
   GilGuard gil;
   drain_releases();
   size_t operand = 0;

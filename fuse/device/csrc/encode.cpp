@@ -49,6 +49,7 @@ void Recorder::Call::clear() {
   scalars.clear();
   operands.clear();
   shape_hash = 0;
+  rank_hash = 0;
   fresh = 0;
 }
 
@@ -56,6 +57,7 @@ void Recorder::encode(const OpInfo& info, c10::ArrayRef<c10::IValue> arguments) 
   call_.clear();
   call_.words.push_back(reinterpret_cast<uint64_t>(&info)); // identity of the operator
   call_.shape_hash = call_.words.back();
+  call_.rank_hash = call_.words.back();
   for (size_t index = 0; index < arguments.size(); ++index) {
     encode_value(arguments[index], info.kinds[index]);
   }
@@ -127,6 +129,7 @@ void Recorder::encode_value(const c10::IValue& value, OpInfo::Kind kind) {
   for (size_t at = start; at < words.size(); ++at) {
     call_.shape_hash = c10::hash_combine(call_.shape_hash, words[at]);
   }
+  call_.rank_hash = c10::hash_combine(call_.rank_hash, words[start] & 0xff);
 }
 
 void Recorder::encode_tensor(const at::Tensor& tensor) {
@@ -168,6 +171,7 @@ void Recorder::encode_tensor(const at::Tensor& tensor) {
   words.insert(words.end(), sizes.begin(), sizes.end());
   words.insert(words.end(), strides.begin(), strides.end());
   uint64_t hash = c10::hash_combine(call_.shape_hash, head & 0xffffff);
+  call_.rank_hash = c10::hash_combine(call_.rank_hash, head & 0xffffff);
   for (int64_t size : sizes) {
     hash = c10::hash_combine(hash, static_cast<uint64_t>(size));
   }

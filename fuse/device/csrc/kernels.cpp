@@ -1,7 +1,6 @@
 // Kernels with a meaning of their own: factories, views, resizing, copies, host reads.
 #include <ATen/EmptyTensor.h>
 #include <ATen/ExpandUtils.h>
-#include <ATen/native/CPUFallback.h>
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/arange.h>
@@ -9,7 +8,6 @@
 #include <ATen/ops/cumsum.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
-#include <ATen/ops/from_blob.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/set_native.h>
 #include <ATen/ops/stack.h>
@@ -19,11 +17,11 @@
 #include <ATen/ops/view_native.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
-#include <torch/csrc/autograd/python_variable.h>
 #include <c10/util/strides.h>
 #include <torch/library.h>
 
 #include "device.h"
+#include "host.h"
 #include "kernels.h"
 #include "recorder.h"
 
@@ -168,80 +166,19 @@ at::Tensor& set_nothing(at::Tensor& self) {
 
 // ---- copies ---------------------------------------------------------------------------
 
-// The whole buffer behind a device tensor as host memory: a CPU tensor of the tensor's own
-// sizes and strides over bytes that Python keeps alive (no copy where the platform is the CPU).
-at::Tensor host_view(const at::Tensor& tensor) {
-  Buffer* buffer = Buffer::of(tensor);
-  Array array = Recorder::global().materialise(buffer, current_read_reason());
-  const auto options = at::TensorOptions().dtype(tensor.scalar_type()).device(at::kCPU);
-  if (!array.defined() || tensor.numel() == 0) {
-    return at::zeros(tensor.sizes(), options); // memory that nothing was written to
-  }
-  GilGuard gil;
-  drain_releases();
-  PyRef bytes = call_engine("get", pack(PyRef::borrow(array->get())));
-  auto view = std::make_unique<Py_buffer>();
-  checked(PyObject_GetBuffer(bytes.get(), view.get(), PyBUF_SIMPLE) == 0 ? Py_None : nullptr);
-  auto* raw = view.release();
-  const size_t needed = at::detail::computeStorageNbytes(
-      tensor.sizes(),
-      tensor.strides(),
-      tensor.dtype().itemsize(),
-      static_cast<size_t>(tensor.storage_offset()));
-  auto release = [raw](void*) {
-    GilGuard inner;
-    PyBuffer_Release(raw);
-    delete raw;
-  };
-  if (static_cast<size_t>(raw->len) < needed) {
-    // The storage has grown past its value (resize_): the tail is uninitialised memory.
-    at::Tensor grown = at::zeros({static_cast<int64_t>(needed)}, options.dtype(at::kByte));
-    std::memcpy(grown.mutable_data_ptr(), raw->buf, static_cast<size_t>(raw->len));
-    release(nullptr);
-    return at::for_blob(
-               static_cast<char*>(grown.mutable_data_ptr()) +
-                   static_cast<size_t>(tensor.storage_offset()) * tensor.dtype().itemsize(),
-               tensor.sizes())
-        .strides(tensor.strides())
-        .options(options)
-        .deleter([grown](void*) {})
-        .make_tensor();
-  }
-  return at::for_blob(
-             static_cast<char*>(raw->buf) +
-                 static_cast<size_t>(tensor.storage_offset()) * tensor.dtype().itemsize(),
-             tensor.sizes())
-      .strides(tensor.strides())
-      .options(options)
-      .deleter(release)
-      .make_tensor();
-}
-
 // Gives `target`, which covers its whole storage, the value of a CPU tensor of its sizes.
 void put(const at::Tensor& target, const at::Tensor& source) {
   Buffer* buffer = Buffer::of(target);
-  // In memory order, so that the array is row-major whatever the tensor's strides are.
+  // In memory order, so that the array is row-major whatever the tensor's strides are; a copy,
+  // for the caller may change `source` afterwards.
   at::Tensor ordered = at::empty_strided(
       target.sizes(), target.strides(), source.options().dtype(target.scalar_type()));
   ordered.copy_(source);
   c10::SmallVector<int64_t, 6> shape;
   physical_shape(target.sizes(), target.strides(), shape);
   const uint32_t layout = LayoutTable::global().intern(target.scalar_type(), shape);
-  Array array;
-  {
-    GilGuard gil;
-    drain_releases();
-    // The engine keeps `ordered` alive for as long as the array may read its memory.
-    PyRef value = call_engine(
-        "put",
-        pack(
-            PyRef::steal(checked(THPVariable_Wrap(ordered.as_strided(ordered.numel() == 0 ? c10::IntArrayRef{0} : c10::IntArrayRef{ordered.numel()}, {1})))),
-            PyRef::borrow(dtype_name(target.scalar_type())),
-            make_tuple(shape),
-            make_int(buffer->device)));
-    array = c10::make_intrusive<ArrayHandle>(value.release(), buffer->nbytes);
-  }
-  Recorder::global().assign(buffer, std::move(array), layout);
+  Recorder::global().assign(
+      buffer, c10::make_intrusive<ArrayHandle>(bytes_of(ordered)), layout);
 }
 
 bool covers_storage(const at::Tensor& tensor) {
@@ -298,7 +235,7 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool) {
     }
   } else {
     TORCH_CHECK(self.is_cpu(), "cannot copy from the tpu device to device ", self.device());
-    self.copy_(host_view(resolved(expanded)));
+    self.copy_(host_tensor(resolved(expanded)));
   }
   return self;
 }
@@ -317,7 +254,7 @@ at::Tensor copy_from_and_resize(const at::Tensor& source, const at::Tensor& targ
 }
 
 c10::Scalar local_scalar_dense(const at::Tensor& self) {
-  return host_view(resolved(self)).clone().item();
+  return host_tensor(resolved(self)).clone().item();
 }
 
 // ---- results whose size is data: count on the device, one host read, then a fixed shape -----

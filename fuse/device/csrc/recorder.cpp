@@ -1,7 +1,6 @@
 // The known path: find the call below the cursor, make its outputs, advance.
 #include "recorder.h"
 
-#include <ATen/native/CPUFallback.h>
 #include <ATen/ops/nonzero.h>
 #include <ATen/ops/to.h>
 #include <ATen/ops/unbind.h>
@@ -11,6 +10,7 @@
 #include <thread>
 
 #include "generator.h"
+#include "host.h"
 
 namespace fuse {
 
@@ -26,7 +26,6 @@ uint64_t hash_words(c10::ArrayRef<uint64_t> words) {
   return hash;
 }
 
-thread_local CutReason read_reason = CutReason::HostRead;
 std::atomic<std::thread::id> lock_owner{};
 } // namespace
 
@@ -43,10 +42,6 @@ const char* cut_reason_name(CutReason reason) {
       "every_operation",
       "device_change"};
   return names[static_cast<size_t>(reason)];
-}
-
-CutReason current_read_reason() {
-  return read_reason;
 }
 
 // The recorder's mutex. Never waited for with the GIL held: the holder may need the GIL.
@@ -225,14 +220,16 @@ void Recorder::record(
     const c10::OperatorHandle& op, const OpInfo& info, torch::jit::Stack* stack) {
   prepare(info, stack);
   std::string why;
+  bool ragged = false;
   {
     Lock lock(*this);
     if (try_record(op, info, stack)) {
       return;
     }
     why = refusal_;
+    ragged = ragged_;
   }
-  run_on_host(op, stack, why);
+  run_on_host(op, info, stack, why, ragged);
 }
 
 bool Recorder::try_record(
@@ -246,10 +243,11 @@ bool Recorder::try_record(
   TrieNode* node = nullptr;
   try {
     encode(info, arguments);
-    node = find_child();
-    if (node == nullptr) {
+    node = find_child(op, info, arguments);
+    ragged_ = node == nullptr && storms();
+    if (node == nullptr && !ragged_) {
       node = add_child(op, info, arguments);
-    } else {
+    } else if (node != nullptr) {
       ++stats_.known;
     }
   } catch (...) {
@@ -279,7 +277,8 @@ bool Recorder::try_record(
   return true;
 }
 
-TrieNode* Recorder::find_child() {
+TrieNode* Recorder::find_child(
+    const c10::OperatorHandle& op, const OpInfo& info, c10::ArrayRef<c10::IValue> arguments) {
   const c10::ArrayRef<uint64_t> words = call_.words;
   c10::SmallVector<TrieNode*, 4> close; // same structure, other numbers
   auto matches = [&](TrieNode& child) {
@@ -310,11 +309,34 @@ TrieNode* Recorder::find_child() {
     }
   }
   for (TrieNode* child : close) {
-    if (generalise(*child)) {
+    if (generalise(*child, op, info, arguments)) {
       return child;
     }
   }
   return nullptr;
+}
+
+bool Recorder::storms() {
+  // A place that has seen many shapes will see more. On the CPU the call then runs through
+  // PyTorch's own kernels on the same memory, at their speed, and compiles nothing; and so does
+  // what is computed from its result, unless that is a known stream.
+  if (shape_cap_ == 0 || mode() != Mode::Fused) {
+    return false;
+  }
+  for (const Operand& operand : call_.operands) {
+    if (operand.buffer->ragged) {
+      refusal_.clear();
+      return true;
+    }
+  }
+  // The start of a trace is where unrelated programs begin: it counts for less as one place.
+  const uint32_t cap = cursor_->parent == nullptr ? 3 * shape_cap_ : shape_cap_;
+  auto seen = cursor_->shapes.find(call_.rank_hash);
+  if (seen == cursor_->shapes.end() || seen->second < cap) {
+    return false;
+  }
+  refusal_ = "more than " + std::to_string(cap) + " shapes at one place";
+  return true;
 }
 
 void Recorder::add_to_index(TrieNode& parent) {
@@ -331,7 +353,33 @@ void Recorder::add_to_index(TrieNode& parent) {
   }
 }
 
-bool Recorder::generalise(TrieNode& child) {
+namespace {
+
+bool same_results(const TrieNode& one, const TrieNode& other) {
+  if (one.tensors.size() != other.tensors.size() || one.resizes.size() != other.resizes.size()) {
+    return false;
+  }
+  for (size_t at = 0; at < one.tensors.size(); ++at) {
+    const NewTensor &a = one.tensors[at], &b = other.tensors[at];
+    if (a.sizes != b.sizes || a.strides != b.strides || a.dtype != b.dtype) {
+      return false;
+    }
+  }
+  for (size_t at = 0; at < one.resizes.size(); ++at) {
+    if (one.resizes[at].sizes != other.resizes[at].sizes) {
+      return false;
+    }
+  }
+  return true;
+}
+
+} // namespace
+
+bool Recorder::generalise(
+    TrieNode& child,
+    const c10::OperatorHandle& op,
+    const OpInfo& info,
+    c10::ArrayRef<c10::IValue> arguments) {
   // A place that has had one value and now sees another becomes dynamic, once.
   std::vector<size_t> places;
   for (size_t at = 0; at < call_.scalars.size(); ++at) {
@@ -343,6 +391,13 @@ bool Recorder::generalise(TrieNode& child) {
       return false;
     }
     places.push_back(at);
+    if (place.kind != ScalarKind::Offset) {
+      // A number that shapes the result (an end of arange) is no value: another program.
+      TrieNode probe;
+      if (!infer(probe, op, info, arguments) || !same_results(child, probe)) {
+        return false;
+      }
+    }
   }
   GilGuard gil;
   std::vector<std::vector<ScalarPlace::Bound>> bounds;
@@ -474,6 +529,11 @@ void Recorder::set_mode(Mode mode) {
   mode_.store(mode);
 }
 
+void Recorder::set_shape_cap(uint32_t shapes) {
+  Lock lock(*this);
+  shape_cap_ = shapes;
+}
+
 void Recorder::set_limit(size_t operations) {
   Lock lock(*this);
   limit_ = operations;
@@ -528,21 +588,6 @@ void Recorder::forget() {
   root_ = std::make_unique<TrieNode>();
   stats_.nodes = 0;
   start_trace();
-}
-
-void run_on_host(
-    const c10::OperatorHandle& op, torch::jit::Stack* stack, const std::string& why) {
-  struct Restore {
-    CutReason before = read_reason;
-    ~Restore() {
-      read_reason = before;
-    }
-  } restore;
-  read_reason = CutReason::HostFallback;
-  // First the kernel: where PyTorch refuses the call, its error is the user's, and not a fallback.
-  at::native::cpu_fallback(op, stack, /*error_on_views=*/true);
-  GilGuard gil;
-  call_engine("host_fallback", pack(make_string(OpInfo::of(op).name), make_string(why)));
 }
 
 } // namespace fuse

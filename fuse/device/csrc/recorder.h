@@ -53,6 +53,8 @@ class Recorder {
   void assign(Buffer* buffer, Array array, uint32_t layout);
   // Whether the next known stream of more than this many operations is cut.
   void set_limit(size_t operations);
+  // How many shapes one place of a stream may have before it runs uncompiled; 0: any number.
+  void set_shape_cap(uint32_t shapes);
   void set_mode(Mode mode);
   Mode mode() const {
     return mode_.load(std::memory_order_relaxed);
@@ -83,7 +85,8 @@ class Recorder {
     c10::SmallVector<uint64_t, 128> words;
     c10::SmallVector<ScalarBits, 16> scalars;
     c10::SmallVector<Operand, 16> operands;
-    uint64_t shape_hash = 0;
+    uint64_t shape_hash = 0; // the call without value numbers: what periods are found with
+    uint64_t rank_hash = 0; // that without sizes too: what changing shapes are counted by
     uint32_t fresh = 0; // operands that became leaves with this call
     void clear();
   };
@@ -98,8 +101,14 @@ class Recorder {
   // recorder.cpp: the known path
   bool try_record(
       const c10::OperatorHandle& op, const OpInfo& info, torch::jit::Stack* stack);
-  TrieNode* find_child();
-  bool generalise(TrieNode& child);
+  TrieNode* find_child(
+      const c10::OperatorHandle& op, const OpInfo& info, c10::ArrayRef<c10::IValue> arguments);
+  bool storms();
+  bool generalise(
+      TrieNode& child,
+      const c10::OperatorHandle& op,
+      const OpInfo& info,
+      c10::ArrayRef<c10::IValue> arguments);
   void bind(TrieNode& node, const c10::OperatorHandle& op, torch::jit::Stack* stack);
   void write_buffer(Buffer* buffer, uint32_t layout);
   at::Tensor make_tensor(const NewTensor& spec);
@@ -108,6 +117,12 @@ class Recorder {
   // describe.cpp: a call never seen before
   TrieNode* add_child(
       const c10::OperatorHandle& op, const OpInfo& info, c10::ArrayRef<c10::IValue> arguments);
+  // The metadata of the call's results, from PyTorch's meta kernels; false where there is none.
+  bool infer(
+      TrieNode& node,
+      const c10::OperatorHandle& op,
+      const OpInfo& info,
+      c10::ArrayRef<c10::IValue> arguments);
   bool describe(
       TrieNode& node,
       const c10::OperatorHandle& op,
@@ -139,6 +154,8 @@ class Recorder {
   std::mutex mutex_;
   std::atomic<Mode> mode_{Mode::Fused};
   size_t limit_ = 16384;
+  uint32_t shape_cap_ = 8;
+  bool ragged_ = false; // whether the last call runs uncompiled for its changing shapes
   std::unique_ptr<TrieNode> root_;
   TrieNode* cursor_ = nullptr;
   uint64_t serial_ = 1;
@@ -156,9 +173,5 @@ class Recorder {
   Recorder();
 };
 
-// Runs a call through PyTorch's CPU kernels, moving operands and results.
-void run_on_host(const c10::OperatorHandle& op, torch::jit::Stack* stack, const std::string& why);
-// The reason that cuts on this thread carry while a host fallback runs.
-CutReason current_read_reason();
 
 } // namespace fuse

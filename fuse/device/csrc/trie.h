@@ -89,6 +89,7 @@ struct TrieNode {
   bool cut_after = false; // a learned repeat mark
   PyRef record; // fuse.trace.node.Node
   std::vector<std::unique_ptr<TrieNode>> children;
+  std::unordered_map<uint64_t, uint32_t> shapes; // rank hash of a call -> children having it
   std::unordered_multimap<uint64_t, TrieNode*> index; // once there are many children
   std::vector<Plan> plans;
 

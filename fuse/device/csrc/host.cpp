@@ -1,0 +1,370 @@
+#include "host.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/EmptyTensor.h>
+#include <ATen/core/List.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <cstring>
+
+#include "generator.h"
+
+namespace fuse {
+
+namespace {
+
+thread_local CutReason read_reason = CutReason::HostRead;
+
+class ReadReason {
+ public:
+  explicit ReadReason(CutReason reason) : before_(std::exchange(read_reason, reason)) {}
+  ~ReadReason() {
+    read_reason = before_;
+  }
+
+ private:
+  CutReason before_;
+};
+
+// The bytes of a backend array, kept alive by the tensor.
+at::Tensor fetch(PyObject* array) {
+  GilGuard gil;
+  drain_releases();
+  PyRef bytes = call_engine("get", pack(PyRef::borrow(array)));
+  auto* view = new Py_buffer;
+  if (PyObject_GetBuffer(bytes.get(), view, PyBUF_SIMPLE) != 0) {
+    delete view;
+    throw_python_error();
+  }
+  auto release = [view](void*) {
+    GilGuard inner;
+    PyBuffer_Release(view);
+    delete view;
+  };
+  return at::for_blob(view->buf, {view->len})
+      .deleter(release)
+      .options(at::TensorOptions().dtype(at::kByte))
+      .make_tensor();
+}
+
+// A tensor of these sizes and strides over flat host bytes.
+at::Tensor over(
+    const at::Tensor& bytes,
+    c10::IntArrayRef sizes,
+    c10::IntArrayRef strides,
+    int64_t offset,
+    c10::ScalarType dtype) {
+  at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(bytes.storage()),
+      c10::DispatchKeySet(c10::DispatchKey::CPU),
+      c10::scalarTypeToTypeMeta(dtype));
+  const auto start = bytes.storage_offset() / static_cast<int64_t>(c10::elementSize(dtype));
+  tensor.unsafeGetTensorImpl()->set_storage_offset(start + offset);
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
+  return tensor;
+}
+
+at::Tensor padded(const at::Tensor& bytes, size_t nbytes) {
+  at::Tensor grown = at::zeros({static_cast<int64_t>(nbytes)}, bytes.options());
+  const auto kept = std::min(nbytes, static_cast<size_t>(bytes.numel()));
+  if (kept != 0) {
+    std::memcpy(grown.mutable_data_ptr(), bytes.const_data_ptr(), kept);
+  }
+  return grown;
+}
+
+// The whole buffer's bytes. A storage grown past its value (resize_) is padded with zeros.
+at::Tensor bytes_behind(Buffer* buffer, bool keep) {
+  Array array = Recorder::global().materialise(buffer, read_reason);
+  const auto options = at::TensorOptions().dtype(at::kByte);
+  if (!array.defined()) {
+    return at::zeros({static_cast<int64_t>(buffer->nbytes)}, options);
+  }
+  at::Tensor bytes = array->host();
+  if (!bytes.defined()) {
+    bytes = fetch(array->get());
+    if (keep) {
+      array->set_host(bytes);
+    }
+  }
+  return static_cast<size_t>(bytes.numel()) < buffer->nbytes ? padded(bytes, buffer->nbytes) : bytes;
+}
+
+at::Tensor view_of(const at::Tensor& tensor, const at::Tensor& bytes) {
+  return over(bytes, tensor.sizes(), tensor.strides(), tensor.storage_offset(), tensor.scalar_type());
+}
+
+// One call on the host: which device tensors became which CPU tensors.
+class HostCall {
+ public:
+  HostCall(const OpInfo& info, torch::jit::Stack* stack, bool ragged)
+      : info_(info), stack_(stack), ragged_(ragged), start_(stack->size() - info.kinds.size()) {
+    originals_.assign(stack->begin() + static_cast<ptrdiff_t>(start_), stack->end());
+    own_written();
+    for (size_t at = 0; at < originals_.size(); ++at) {
+      (*stack_)[start_ + at] = to_host(originals_[at]);
+    }
+    hosts_.assign(stack->begin() + static_cast<ptrdiff_t>(start_), stack->end());
+  }
+
+  // After the kernel: the stack holds its results.
+  void finish() {
+    for (size_t at = 0; at < originals_.size(); ++at) {
+      if (info_.written[at]) {
+        store_written(originals_[at], hosts_[at]);
+      }
+    }
+    const size_t first = stack_->size() - info_.returns.size();
+    for (size_t at = 0; at < info_.returns.size(); ++at) {
+      c10::IValue& value = (*stack_)[first + at];
+      if (info_.returns[at].alias >= 0) {
+        value = originals_[static_cast<size_t>(info_.returns[at].alias)];
+      } else {
+        value = to_device(value);
+      }
+    }
+  }
+
+ private:
+  struct Owned {
+    Buffer* buffer;
+    at::Tensor bytes;
+  };
+
+  template <typename Function>
+  static void for_tensors(const c10::IValue& value, Function&& function) {
+    if (value.isTensor()) {
+      function(value.toTensor());
+    } else if (value.isTensorList() || value.isOptionalTensorList()) {
+      for (const c10::IValue& item : value.toListRef()) {
+        if (item.isTensor()) {
+          function(item.toTensor());
+        }
+      }
+    }
+  }
+
+  // Memory that the kernel may write, for every buffer it writes: the buffer's own where
+  // nobody else can see it, else a copy.
+  void own_written() {
+    for (size_t at = 0; at < originals_.size(); ++at) {
+      for_tensors(originals_[at], [&](const at::Tensor& tensor) {
+        if (!tensor.defined() || !tensor.is_privateuseone()) {
+          return;
+        }
+        device_ = tensor.device();
+        if (!info_.written[at] || find(Buffer::of(tensor)) != nullptr) {
+          return;
+        }
+        Buffer* buffer = Buffer::of(tensor);
+        at::Tensor bytes = bytes_behind(buffer, false);
+        const bool in_place = buffer->array.defined() && buffer->array.use_count() == 1 &&
+            buffer->array->writable_host() && bytes.is_same(buffer->array->host());
+        owned_.push_back({buffer, in_place ? bytes : bytes.clone()});
+      });
+    }
+  }
+
+  const Owned* find(Buffer* buffer) const {
+    for (const Owned& owned : owned_) {
+      if (owned.buffer == buffer) {
+        return &owned;
+      }
+    }
+    return nullptr;
+  }
+
+  at::Tensor to_host(const at::Tensor& tensor) {
+    if (!tensor.defined() || !tensor.is_privateuseone()) {
+      return tensor;
+    }
+    device_ = tensor.device();
+    Buffer* buffer = Buffer::of(tensor);
+    const Owned* owned = find(buffer);
+    // A ragged stream reads the same weights over and over: it keeps their host views.
+    return view_of(tensor, owned != nullptr ? owned->bytes : bytes_behind(buffer, ragged_));
+  }
+
+  c10::IValue to_host(const c10::IValue& value) {
+    if (value.isTensor()) {
+      return to_host(value.toTensor());
+    }
+    if (value.isTensorList()) {
+      c10::List<at::Tensor> list;
+      for (const c10::IValue& item : value.toListRef()) {
+        list.push_back(to_host(item.toTensor()));
+      }
+      return list;
+    }
+    if (value.isOptionalTensorList()) {
+      c10::List<std::optional<at::Tensor>> list;
+      for (const c10::IValue& item : value.toListRef()) {
+        list.push_back(item.isTensor() ? std::make_optional(to_host(item.toTensor())) : std::nullopt);
+      }
+      return list;
+    }
+    if (value.isDevice() && value.toDevice().is_privateuseone()) {
+      device_ = value.toDevice();
+      return c10::Device(c10::DeviceType::CPU);
+    }
+    if (value.isGenerator() && value.toGenerator().device().is_privateuseone()) {
+      // The host kernel draws from a CPU generator seeded by the device's own.
+      at::Generator generator = value.toGenerator();
+      RandomDraw state = draw(generator, 1);
+      return at::Generator(
+          at::detail::createCPUGenerator(state.seed + 0x9E3779B97F4A7C15ull * (state.offset + 1)));
+    }
+    return value;
+  }
+
+  void store_written(const c10::IValue& original, const c10::IValue& host) {
+    std::vector<at::Tensor> hosts;
+    for_tensors(host, [&](const at::Tensor& tensor) { hosts.push_back(tensor); });
+    size_t at = 0;
+    for_tensors(original, [&](const at::Tensor& tensor) {
+      const at::Tensor& written = hosts[at++];
+      if (!tensor.defined() || !tensor.is_privateuseone()) {
+        return;
+      }
+      Buffer* buffer = Buffer::of(tensor);
+      const Owned* owned = find(buffer);
+      if (written.sizes() == tensor.sizes() && written.storage().is_alias_of(owned->bytes.storage())) {
+        assign(buffer, owned->bytes, buffer->layout);
+        return;
+      }
+      // out= gave its tensor another size: so does the device's.
+      resize_contiguous(tensor, written.sizes());
+      at::Tensor dense = written.contiguous();
+      assign(
+          buffer,
+          bytes_of(dense),
+          LayoutTable::global().intern(dense.scalar_type(), dense.sizes()));
+    });
+  }
+
+  void assign(Buffer* buffer, const at::Tensor& bytes, uint32_t layout) const {
+    buffer->ragged = ragged_;
+    Recorder::global().assign(buffer, c10::make_intrusive<ArrayHandle>(bytes), layout);
+  }
+
+  c10::IValue to_device(const c10::IValue& value) {
+    if (value.isTensor()) {
+      return to_device(value.toTensor());
+    }
+    if (value.isTensorList()) {
+      c10::List<at::Tensor> list;
+      for (const c10::IValue& item : value.toListRef()) {
+        list.push_back(to_device(item.toTensor()));
+      }
+      return list;
+    }
+    return value; // a number
+  }
+
+  bool is_operand(const at::Tensor& result) const {
+    bool shared = false;
+    for (const c10::IValue& value : hosts_) {
+      for_tensors(value, [&](const at::Tensor& tensor) {
+        shared = shared || (tensor.defined() && tensor.storage().is_alias_of(result.storage()));
+      });
+    }
+    return shared;
+  }
+
+  at::Tensor to_device(const at::Tensor& result) {
+    if (!result.defined()) {
+      return result;
+    }
+    TORCH_CHECK(
+        result.layout() == c10::Layout::Strided,
+        "aten::",
+        info_.name,
+        " returns a ",
+        result.layout(),
+        " tensor; the tpu device has dense (strided) tensors only. Run it on the CPU");
+    c10::SmallVector<int64_t, 6> shape;
+    const auto nbytes = static_cast<size_t>(result.numel()) * result.element_size();
+    at::Tensor dense = result;
+    const bool whole = physical_shape(result.sizes(), result.strides(), shape) &&
+        result.storage_offset() == 0 && result.storage().nbytes() == nbytes;
+    if (!whole || is_operand(result)) {
+      dense = result.clone(); // keeps dense strides, makes others row-major
+      physical_shape(dense.sizes(), dense.strides(), shape);
+    }
+    const uint32_t layout = LayoutTable::global().intern(dense.scalar_type(), shape);
+    c10::Storage storage = make_storage(nbytes, layout, static_cast<int8_t>(device_.index()));
+    Buffer::of(storage)->array = c10::make_intrusive<ArrayHandle>(bytes_of(dense));
+    Buffer::of(storage)->ragged = ragged_;
+    at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
+        std::move(storage),
+        c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+        c10::scalarTypeToTypeMeta(dense.scalar_type()));
+    tensor.unsafeGetTensorImpl()->set_sizes_and_strides(dense.sizes(), dense.strides());
+    return tensor;
+  }
+
+  const OpInfo& info_;
+  torch::jit::Stack* stack_;
+  bool ragged_;
+  size_t start_;
+  c10::Device device_{c10::DeviceType::PrivateUse1, 0};
+  std::vector<c10::IValue> originals_;
+  std::vector<c10::IValue> hosts_;
+  std::vector<Owned> owned_;
+};
+
+} // namespace
+
+at::Tensor bytes_of(const at::Tensor& tensor) {
+  const auto nbytes = static_cast<int64_t>(tensor.numel()) * static_cast<int64_t>(tensor.element_size());
+  at::Tensor bytes = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(tensor.storage()),
+      c10::DispatchKeySet(c10::DispatchKey::CPU),
+      caffe2::TypeMeta::Make<uint8_t>());
+  bytes.unsafeGetTensorImpl()->set_storage_offset(
+      tensor.storage_offset() * static_cast<int64_t>(tensor.element_size()));
+  bytes.unsafeGetTensorImpl()->set_sizes_contiguous({nbytes});
+  return bytes;
+}
+
+at::Tensor host_tensor(const at::Tensor& tensor) {
+  if (tensor.numel() == 0) {
+    return at::empty(tensor.sizes(), at::TensorOptions().dtype(tensor.scalar_type()));
+  }
+  return view_of(tensor, bytes_behind(Buffer::of(tensor), false));
+}
+
+PyRef to_backend(const ArrayHandle& handle, uint32_t layout, int8_t device) {
+  const Layout& shape = LayoutTable::global().get(layout);
+  return call_engine(
+      "put",
+      pack(
+          PyRef::steal(checked(THPVariable_Wrap(handle.host()))),
+          PyRef::borrow(dtype_name(shape.dtype)),
+          make_tuple(shape.shape),
+          make_int(device)));
+}
+
+void run_on_host(
+    const c10::OperatorHandle& op,
+    const OpInfo& info,
+    torch::jit::Stack* stack,
+    const std::string& why,
+    bool ragged) {
+  ReadReason reason(CutReason::HostFallback);
+  HostCall call(info, stack, ragged);
+  // First the kernel: where PyTorch refuses the call, its error is the user's, not a fallback.
+  op.callBoxed(stack);
+  call.finish();
+  if (!ragged || !why.empty()) {
+    GilGuard gil;
+    call_engine(
+        ragged ? "ragged" : "host_fallback", pack(make_string(info.name), make_string(why)));
+  }
+}
+
+} // namespace fuse
