@@ -13,7 +13,8 @@ def stats() -> dict[str, Any]:
     Keys: ``operations`` (recorded), ``known_operations`` (of these, on a known stream),
     ``traces``, ``cuts`` (reason -> count), ``chunks`` (executed), ``compiles``,
     ``compile_seconds``, ``cache`` (tier -> counters with ``hits`` and ``misses``),
-    ``host_fallbacks`` (operator -> count), ``known_calls`` (nodes of the trie).
+    ``host_fallbacks`` (operator -> count), ``shape_caps``
+    (operator -> places whose shapes keep changing), ``uncompiled_operations`` (run there), ``known_calls`` (nodes of the trie).
     """
     return {**lazy.core().stats(), **lazy.engine().stats()}
 

@@ -16,7 +16,7 @@ import numpy as np
 
 import fuse.backends.xla.rules  # noqa: F401  (fills the table of rules)
 from fuse.backends.base import Backend, Chunk
-from fuse.backends.xla.decomposed import Decompositions
+from fuse.backends.decomposed import Decompositions
 from fuse.backends.xla.executable import XlaExecutable
 from fuse.backends.xla.emit import Scalars, emit_chunk, emit_node
 from fuse.backends.xla.rules.registry import RULES, STATIC_SCALARS, Unsupported

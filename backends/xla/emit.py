@@ -16,9 +16,9 @@ from fuse.backends.xla.rules.registry import RULES, Unsupported
 from fuse.errors import VerifyError
 from fuse.trace.bind import bind
 from fuse.trace.decompose import Decomposition, Ref
-from fuse.trace.node import DtypeArg, HostArg, Node, NumberArg, TensorArg
+from fuse.trace.node import DtypeArg, HostArg, Node, NumberArg, TensorArg, Write
 from fuse.trace.promote import result_type
-from fuse.trace.spec import Layout, TensorSpec, View
+from fuse.trace.spec import ITEMSIZE, Layout, TensorSpec, View, contiguous_strides
 
 Steps = Callable[[Node], Decomposition | None]
 
@@ -77,7 +77,7 @@ def emit_node(
         key = (found.value, found.view, slot)
         if key not in reads:
             if found.value in values:
-                base, layout = values[found.value]
+                base, layout = _reaching(*values[found.value], found.view)
                 offset = None if slot is None else scalars.integer(slot)
                 reads[key] = views.read(base, layout, found.view, offset)
             else:
@@ -251,10 +251,34 @@ def _store(
         array = _checked(node, result, write.view)
         base, layout = values.get(target.value, (None, target.layout))
         if write.layout != layout:
-            base, layout = None, write.layout  # the view covers the buffer: nothing is kept
+            base = _relaid(base, layout, write)
+            layout = write.layout
         place = node.slot_of(target.place)
         offset = None if place is None else scalars.integer(place)
         values[write.value] = (views.write(base, layout, write.view, array, offset), layout)
+
+
+def _reaching(base: jax.Array, layout: Layout, view: View) -> tuple[jax.Array, Layout]:
+    """The buffer padded with zeros where its storage has grown past it (resize_)."""
+    spans = zip(view.shape, view.strides, strict=True)
+    last = view.offset + sum((size - 1) * stride for size, stride in spans)
+    needed = 0 if 0 in view.shape else (last + 1) * ITEMSIZE[view.dtype]
+    if needed <= layout.nbytes:
+        return base, layout
+    whole = Layout(layout.dtype, (-(-needed // ITEMSIZE[layout.dtype]),))
+    return jnp.pad(base.reshape(-1), (0, whole.numel - layout.numel)), whole
+
+
+def _relaid(base: jax.Array | None, layout: Layout, write: Write) -> jax.Array | None:
+    """The old value in the layout of the new one: nothing of it where the view covers it."""
+    covers = write.view.numel * ITEMSIZE[write.view.dtype] == write.layout.nbytes
+    if base is None or covers or layout.numel == 0:
+        return None
+    # The storage has grown (resize_): what is new is zeros.
+    whole = Layout(layout.dtype, (write.layout.nbytes // ITEMSIZE[layout.dtype],))
+    padded = jnp.pad(base.reshape(-1), (0, whole.numel - layout.numel))
+    view = View(write.layout.dtype, write.layout.shape, contiguous_strides(write.layout.shape))
+    return views.read(padded, whole, view)
 
 
 def _checked(node: Node, result: Any, view: View) -> jax.Array:

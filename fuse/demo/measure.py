@@ -18,13 +18,24 @@ TITLES = {CPU: "CPU eager", "debug": "Debug", "strict": "Strict", "fused": "Fuse
 
 @dataclass(frozen=True)
 class Counts:
-    """``fuse.stats()`` a step in the second half of a run, and compiles over all of it."""
+    """What ``fuse.stats()`` says of a run.
+
+    Attributes:
+        operations: recorded, a step, over the second half of the run.
+        chunks: executed, likewise.
+        compiles: executables made, likewise; 0 once the program is known.
+        all_compiles: executables made in the whole run, evaluation included.
+        compile_seconds: the time they took.
+        loaded: executables that the disk or shared cache had.
+        host_fallbacks: calls by operator that ran on the host.
+    """
 
     operations: float
     chunks: float
     compiles: float
     all_compiles: int
     compile_seconds: float
+    loaded: int
     host_fallbacks: dict[str, int]
 
 
@@ -79,7 +90,7 @@ def _train(
     training = program.start("cpu" if runner == CPU else "tpu", steps)
     losses: list[float] = []
     seconds: list[float] = []
-    half = stats()
+    start = half = stats()
     for step in range(steps):
         if step == steps // 2:
             half = stats()
@@ -89,12 +100,16 @@ def _train(
         advance(losses[-1])
     trained = stats()
     score = training.evaluate()
-    counts = _counts(half, trained, stats(), steps - steps // 2) if trained else None
+    counts = _counts(start, half, trained, stats(), steps - steps // 2) if trained else None
     return Run(runner, tuple(losses), tuple(seconds), score, counts)
 
 
 def _counts(
-    half: dict[str, Any], trained: dict[str, Any], end: dict[str, Any], steps: int
+    start: dict[str, Any],
+    half: dict[str, Any],
+    trained: dict[str, Any],
+    end: dict[str, Any],
+    steps: int,
 ) -> Counts:
     def per_step(key: str) -> float:
         return float(trained[key] - half[key]) / steps
@@ -105,5 +120,10 @@ def _counts(
         compiles=per_step("compiles"),
         all_compiles=end["compiles"],
         compile_seconds=end["compile_seconds"],
+        loaded=_loaded(end) - _loaded(start),
         host_fallbacks=end["host_fallbacks"],
     )
+
+
+def _loaded(stats: dict[str, Any]) -> int:
+    return sum(tier["hits"] for name, tier in stats["cache"].items() if name != "memory")

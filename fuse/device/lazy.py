@@ -71,6 +71,7 @@ def initialise() -> None:
     build = importlib.import_module("fuse.device.build")
     run = importlib.import_module("fuse.run")
     hidden = importlib.import_module("fuse.trace.hidden_writes")
+    meta = importlib.import_module("fuse.trace.meta")
     native = build.load()
     instance = run.Engine()
     native.initialise(
@@ -83,7 +84,7 @@ def initialise() -> None:
     native.set_limit(instance.max_operations)
     native.set_shape_cap(instance.shape_cap)
     _pid = os.getpid()
-    _state.update(core=native, engine=instance)
+    _state.update(core=native, engine=instance, meta=meta.register())
     _state["generators"] = _make_generators(native, instance.backend.device_count())
     if "seed" in _state:
         for generator in _state["generators"]:

@@ -191,6 +191,24 @@ def test_triangular(upper: bool, unit: bool, dtype: torch.dtype) -> None:
 
 
 @DTYPES
+def test_pseudo_inverse(dtype: torch.dtype) -> None:
+    a, low = r(2, 5, 3, dtype=dtype), r(4, 1, dtype=dtype) @ r(1, 3, dtype=dtype)
+    name = "linalg_pinv.atol_rtol_tensor"
+    one = torch.tensor([0.5, 1.5])
+    for matrix, options in (
+        (a, {}),
+        (low, {}),
+        (a, {"atol": one}),
+        (a, {"rtol": one / 3}),
+        (a, {"atol": one, "rtol": one / 3}),
+        (positive(2, 4, 4, dtype=dtype), {"hermitian": True}),
+        (torch.empty(3, 0, dtype=dtype), {}),
+    ):
+        (result,), (want,) = run(name, matrix, **options)
+        close(result, want)
+
+
+@DTYPES
 def test_matrix_exp(dtype: torch.dtype) -> None:
     results, want = run("linalg_matrix_exp", r(2, 4, 4, dtype=dtype))
     close(results[0], want[0])

@@ -10,9 +10,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.lax import linalg
 
+from fuse.backends.xla.rules.matmul import precision
 from fuse.backends.xla.rules.registry import RuleContext, Unsupported, rule
 
 
@@ -148,6 +150,41 @@ def _eigvals(ctx: RuleContext, a: jax.Array) -> jax.Array:
     (values,) = linalg.eig(a, compute_left_eigenvectors=False, compute_right_eigenvectors=False)
     result: jax.Array = values
     return result
+
+
+@rule("linalg_pinv.atol_rtol_tensor")
+def _pseudo_inverse(
+    ctx: RuleContext,
+    a: jax.Array,
+    *,
+    atol: jax.Array | None = None,
+    rtol: jax.Array | None = None,
+    hermitian: bool = False,
+) -> jax.Array:
+    """Invert the singular values above ``max(atol, rtol * largest)``; the others become zero.
+
+    Without tolerances ``rtol`` is epsilon times the larger dimension; a positive ``atol``
+    alone replaces it by zero.
+    """
+    if a.size == 0:
+        return empties(ctx)[0]
+    if hermitian:
+        u, values = linalg.eigh(a, symmetrize_input=False)
+        vh = adjoint(u)
+    else:
+        u, values, vh = linalg.svd(a, full_matrices=False)
+    size = jnp.abs(values)
+    absolute = jnp.zeros((), size.dtype) if atol is None else atol.astype(size.dtype)
+    if rtol is None:
+        default = float(np.finfo(a.dtype).eps) * max(a.shape[-2:])
+        relative = jnp.where(absolute > 0, 0, default).astype(size.dtype)
+    else:
+        relative = rtol.astype(size.dtype)
+    limit = jnp.maximum(absolute, relative * jnp.max(size, -1))
+    kept = size > limit[..., None]
+    inverse = jnp.where(kept, 1 / jnp.where(kept, values, 1), 0)
+    left = adjoint(vh) * inverse[..., None, :].astype(a.dtype)
+    return jnp.matmul(left, adjoint(u), precision=precision(ctx))
 
 
 @rule("linalg_matrix_exp")

@@ -74,6 +74,16 @@ uint32_t layout_after_write(const at::Tensor& tensor, const Buffer& buffer) {
   if (whole && physical_shape(tensor.sizes(), tensor.strides(), shape)) {
     return LayoutTable::global().intern(tensor.scalar_type(), shape);
   }
+  const Layout& layout = LayoutTable::global().get(buffer.layout);
+  int64_t known = static_cast<int64_t>(c10::elementSize(layout.dtype));
+  for (int64_t size : layout.shape) {
+    known *= size;
+  }
+  if (static_cast<size_t>(known) < buffer.nbytes) {
+    // The storage has grown past its value: flat, in the writer's dtype, from now on.
+    const auto elements = static_cast<int64_t>(buffer.nbytes / tensor.element_size());
+    return LayoutTable::global().intern(tensor.scalar_type(), elements);
+  }
   return buffer.layout;
 }
 
@@ -154,6 +164,13 @@ bool Recorder::infer(
     node.results.push_back(result);
   }
   describe_writes(node, info, arguments, meta_arguments);
+  if ((info.name == "native_batch_norm" || info.name.rfind("_native_batch_norm_legit", 0) == 0) &&
+      arguments.size() > 5 && arguments[5].isBool() && !arguments[5].toBool()) {
+    // In evaluation the CPU's kernel saves nothing, PyTorch's meta kernel says otherwise.
+    for (size_t at = 1; at < node.tensors.size(); ++at) {
+      node.tensors[at] = spec_of(meta[0].toTensor().new_empty({0}));
+    }
+  }
   return true;
 }
 

@@ -188,14 +188,6 @@ bool covers_storage(const at::Tensor& tensor) {
       physical_shape(tensor.sizes(), tensor.strides(), shape);
 }
 
-at::Tensor resolved(const at::Tensor& tensor) {
-  at::Tensor result = tensor;
-  if (result.is_neg()) {
-    result = at::_neg_view(result).neg();
-  }
-  return result.is_conj() ? at::conj_physical(result.conj()) : result;
-}
-
 void copy_device_to_device(const at::Tensor& self, const at::Tensor& source) {
   if (self.device() != source.device()) {
     self.copy_(source.cpu());

@@ -92,13 +92,15 @@ PyObject* stats(PyObject*, PyObject*) {
     }
   }
   return checked(Py_BuildValue(
-      "{s:K,s:K,s:K,s:K,s:N}",
+      "{s:K,s:K,s:K,s:K,s:K,s:N}",
       "operations",
       stats.operations,
       "known_operations",
       stats.known,
       "traces",
       stats.traces,
+      "uncompiled_operations",
+      stats.uncompiled,
       "known_calls",
       stats.nodes,
       "cuts",

@@ -1,6 +1,8 @@
 // The known path: find the call below the cursor, make its outputs, advance.
 #include "recorder.h"
 
+#include <ATen/ops/_neg_view.h>
+#include <ATen/ops/conj_physical.h>
 #include <ATen/ops/nonzero.h>
 #include <ATen/ops/to.h>
 #include <ATen/ops/unbind.h>
@@ -15,6 +17,7 @@
 namespace fuse {
 
 namespace {
+constexpr uint32_t kCapped = UINT32_MAX; // a place's count of shapes once it has been reported
 constexpr size_t kLinearChildren = 8; // beyond this many children a hash index is kept
 
 uint64_t hash_words(c10::ArrayRef<uint64_t> words) {
@@ -85,6 +88,15 @@ Recorder::Recorder() : root_(std::make_unique<TrieNode>()), cursor_(root_.get())
 Recorder& Recorder::global() {
   static auto* recorder = new Recorder; // buffers may die after static destruction
   return *recorder;
+}
+
+at::Tensor resolved(const at::Tensor& tensor) {
+  // Tensor::resolve_conj() would copy, and the copy would come back here.
+  at::Tensor result = tensor;
+  if (result.is_neg()) {
+    result = at::_neg_view(result).neg();
+  }
+  return result.is_conj() ? at::conj_physical(result.conj()) : result;
 }
 
 namespace {
@@ -168,7 +180,7 @@ void expand_masks(c10::IValue& value) {
 at::Tensor prepared(const at::Tensor& tensor, Need need, c10::Device device) {
   switch (need) {
     case Need::Move: return tensor.to(device);
-    case Need::Resolve: return tensor.resolve_conj().resolve_neg();
+    case Need::Resolve: return resolved(tensor);
     default: return tensor;
   }
 }
@@ -245,6 +257,7 @@ bool Recorder::try_record(
     encode(info, arguments);
     node = find_child(op, info, arguments);
     ragged_ = node == nullptr && storms();
+    stats_.uncompiled += ragged_;
     if (node == nullptr && !ragged_) {
       node = add_child(op, info, arguments);
     } else if (node != nullptr) {
@@ -330,12 +343,16 @@ bool Recorder::storms() {
     }
   }
   // The start of a trace is where unrelated programs begin: it counts for less as one place.
-  const uint32_t cap = cursor_->parent == nullptr ? 3 * shape_cap_ : shape_cap_;
+  const uint32_t cap = cursor_->parent == nullptr ? shape_cap_ + shape_cap_ / 2 : shape_cap_;
   auto seen = cursor_->shapes.find(call_.rank_hash);
   if (seen == cursor_->shapes.end() || seen->second < cap) {
     return false;
   }
-  refusal_ = "more than " + std::to_string(cap) + " shapes at one place";
+  refusal_.clear();
+  if (seen->second != kCapped) {
+    refusal_ = "more than " + std::to_string(cap) + " shapes at one place"; // said once
+    seen->second = kCapped;
+  }
   return true;
 }
 

@@ -35,7 +35,7 @@ enum class CutReason : uint8_t {
 const char* cut_reason_name(CutReason reason);
 
 struct RecorderStats {
-  uint64_t operations = 0, known = 0, traces = 0, nodes = 0;
+  uint64_t operations = 0, known = 0, traces = 0, nodes = 0, uncompiled = 0;
   std::array<uint64_t, static_cast<size_t>(CutReason::Count)> cuts{};
 };
 
@@ -173,5 +173,8 @@ class Recorder {
   Recorder();
 };
 
+
+// The tensor with lazy conjugation and negation carried out.
+at::Tensor resolved(const at::Tensor& tensor);
 
 } // namespace fuse

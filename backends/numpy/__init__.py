@@ -1,0 +1,1 @@
+"""The NumPy backend: the readable definition of what each operation means."""

@@ -1,0 +1,1 @@
+"""NumPy rules, one file an operator family. Importing this package fills the table."""

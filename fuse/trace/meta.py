@@ -1,0 +1,90 @@
+"""Shape inference for operators that PyTorch has no meta kernel for.
+
+Registered with PyTorch's dispatcher at the Meta key when the device starts, so that the
+recorder infers these operators like all others. Nothing that PyTorch infers is replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+_TABLE: dict[str, Callable[..., Any]] = {}
+
+
+def _meta(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        _TABLE.update(dict.fromkeys(names, function))
+        return function
+
+    return register
+
+
+@_meta("_aminmax")
+def _aminmax(self: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return self.new_empty(()), self.new_empty(())
+
+
+@_meta("_aminmax.dim")
+def _aminmax_dim(
+    self: torch.Tensor, dim: int, keepdim: bool = False
+) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.amin(self, dim, keepdim), torch.amax(self, dim, keepdim)
+
+
+@_meta("_cummax_helper", "_cummin_helper")
+def _cum_helper(self: torch.Tensor, values: torch.Tensor, indices: torch.Tensor, dim: int) -> None:
+    """Writes into ``values`` and ``indices``, which have their sizes already."""
+
+
+@_meta("_logcumsumexp")
+def _logcumsumexp(self: torch.Tensor, dim: int) -> torch.Tensor:
+    return torch.empty_like(self, memory_format=torch.contiguous_format)
+
+
+@_meta("_thnn_fused_gru_cell")
+def _gru_cell(
+    input_gates: torch.Tensor,
+    hidden_gates: torch.Tensor,
+    hx: torch.Tensor,
+    input_bias: torch.Tensor | None = None,
+    hidden_bias: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    # The workspace keeps reset, input and new gates, the hidden part of the new gate, and hx.
+    workspace = hx.new_empty((hx.shape[0], hx.shape[1] * 5))
+    return torch.empty_like(hx, memory_format=torch.contiguous_format), workspace
+
+
+@_meta("_thnn_fused_gru_cell_backward")
+def _gru_cell_backward(
+    grad_hy: torch.Tensor, workspace: torch.Tensor, has_bias: bool
+) -> tuple[torch.Tensor | None, ...]:
+    batch, hidden = workspace.shape[0], workspace.shape[1] // 5
+    gates = [workspace.new_empty((batch, 3 * hidden)) for _ in range(2)]
+    bias = [workspace.new_empty((3 * hidden,)) if has_bias else None for _ in range(2)]
+    return *gates, torch.empty_like(grad_hy, memory_format=torch.contiguous_format), *bias
+
+
+@_meta(
+    "fractional_max_pool3d_backward",
+    "multi_margin_loss_backward",
+    "multilabel_margin_loss_backward",
+)
+def _like_second(grad_output: torch.Tensor, self: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
+    return torch.empty_like(self, memory_format=torch.contiguous_format)
+
+
+@_meta("glu_jvp")
+def _glu_jvp(glu: torch.Tensor, x: torch.Tensor, dx: torch.Tensor, dim: int) -> torch.Tensor:
+    return torch.empty_like(glu)
+
+
+def register() -> torch.library.Library:
+    """Register what is missing; the registrations last as long as the returned library."""
+    library = torch.library.Library("aten", "IMPL", "Meta")
+    for name, function in _TABLE.items():
+        if not torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", "Meta"):
+            library.impl(name, function)
+    return library

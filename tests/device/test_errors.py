@@ -1,0 +1,212 @@
+"""Bad input: a clear error at the call, PyTorch's own where PyTorch has one, and nothing lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import fuse
+from fuse.errors import ConfigError
+
+DEVICE = torch.device("tpu")
+
+Call = Callable[[torch.device], Any]
+
+
+def ones(*shape: int, device: torch.device, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.ones(shape, dtype=dtype, device=device)
+
+
+SAME_ERROR: dict[str, Call] = {
+    "add of two shapes": lambda d: ones(2, device=d) + ones(3, device=d),
+    "product of two shapes": lambda d: ones(2, 3, device=d) @ ones(2, 3, device=d),
+    "product of two dtypes": lambda d: (
+        ones(2, 2, device=d) @ ones(2, 2, device=d, dtype=torch.float64)
+    ),
+    "linear": lambda d: F.linear(ones(2, 3, device=d), ones(4, 5, device=d)),
+    "convolution": lambda d: F.conv2d(ones(1, 3, 4, 4, device=d), ones(2, 2, 3, 3, device=d)),
+    "cat": lambda d: torch.cat([ones(2, 2, device=d), ones(3, 3, device=d)]),
+    "stack": lambda d: torch.stack([ones(2, device=d), ones(3, device=d)]),
+    "view": lambda d: ones(2, 3, device=d).view(4),
+    "view of a transposed tensor": lambda d: ones(2, 3, device=d).t().view(6),
+    "index out of range": lambda d: ones(2, device=d)[5],
+    "too many indices": lambda d: ones(2, device=d)[0, 0],
+    "mask of another shape": lambda d: ones(3, device=d)[ones(2, device=d, dtype=torch.bool)],
+    "dimension out of range": lambda d: ones(2, 2, device=d).sum(4),
+    "integer mean": lambda d: ones(2, device=d, dtype=torch.int64).mean(),
+    "in place to another shape": lambda d: ones(2, device=d).add_(ones(3, 2, device=d)),
+    "in place to an integer": lambda d: ones(2, device=d, dtype=torch.int64).mul_(0.5),
+    "in place into an expanded tensor": lambda d: ones(1, device=d).expand(3).add_(1),
+    "leaf in place": lambda d: torch.ones(2, device=d, requires_grad=True).mul_(2),
+    "backward of a vector": lambda d: (torch.ones(2, device=d, requires_grad=True) * 2).backward(),
+    "backward twice": lambda d: twice(torch.ones(1, device=d, requires_grad=True).exp()),
+    "item of two": lambda d: ones(2, device=d).item(),
+    "truth of two": lambda d: bool(ones(2, device=d)),
+    "gather": lambda d: ones(2, 2, device=d).gather(5, ones(2, 2, device=d, dtype=torch.int64)),
+    "gather with a float": lambda d: ones(2, device=d).gather(0, ones(2, device=d)),
+    "embedding with floats": lambda d: F.embedding(ones(2, device=d), ones(3, 2, device=d)),
+    "cross entropy": lambda d: F.cross_entropy(
+        ones(2, 3, device=d), ones(4, device=d, dtype=torch.int64)
+    ),
+    "batch norm of one value": lambda d: F.batch_norm(ones(1, 3, device=d), None, None, None, None, True),
+    "bitwise of floats": lambda d: ones(2, device=d) & ones(2, device=d),
+    "out= of another dtype": lambda d: torch.add(
+        ones(2, device=d), 1.5, out=ones(2, device=d, dtype=torch.int32)
+    ),
+    "negative size": lambda d: torch.ones(-1, device=d),
+    "as_strided outside": lambda d: ones(2, device=d).as_strided((4,), (2,)),
+    "where": lambda d: torch.where(
+        ones(3, device=d, dtype=torch.bool), ones(2, device=d), ones(2, device=d)
+    ),
+}
+
+
+def twice(loss: torch.Tensor) -> None:
+    loss.backward()
+    loss.backward()
+
+
+def error_of(call: Call, device: torch.device) -> Exception:
+    with pytest.raises(Exception) as caught:  # noqa: B017, PT011  (which one is what is compared)
+        call(device)
+    return caught.value
+
+
+@pytest.mark.parametrize("name", SAME_ERROR)
+def test_an_error_is_the_cpus_and_comes_at_the_call(name: str):
+    expected = error_of(SAME_ERROR[name], torch.device("cpu"))
+    found = error_of(SAME_ERROR[name], DEVICE)
+    assert type(found) is type(expected)
+    assert str(found).splitlines()[0] == str(expected).splitlines()[0]
+
+
+def test_nothing_recorded_is_lost_by_an_error():
+    x = torch.arange(4.0, device=DEVICE)
+    y = x * 2
+    with pytest.raises(RuntimeError, match="must match the size"):
+        y + torch.ones(3, device=DEVICE)
+    z = y + 1
+    assert z.tolist() == [1, 3, 5, 7] and x.tolist() == [0, 1, 2, 3]
+
+
+MIXED: dict[str, Callable[[], Any]] = {
+    "add": lambda: torch.ones(2, device=DEVICE) + torch.ones(2),
+    "matmul": lambda: torch.ones(2, 2) @ torch.ones(2, 2, device=DEVICE),
+    "cat": lambda: torch.cat([torch.ones(2, device=DEVICE), torch.ones(2)]),
+    "in place": lambda: torch.ones(2, device=DEVICE).add_(torch.ones(2)),
+    "linear": lambda: F.linear(torch.ones(2, device=DEVICE), torch.ones(2, 2)),
+}
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_tensors_on_two_devices_are_refused(name: str):
+    with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
+        MIXED[name]()
+
+
+def test_numpy_needs_a_copy_to_the_host():
+    with pytest.raises(TypeError, match="Use Tensor.cpu"):
+        torch.ones(2, device=DEVICE).numpy()
+
+
+def test_a_device_that_does_not_exist():
+    with pytest.raises(RuntimeError, match="99"):
+        torch.ones(2, device="tpu:99")
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta:UserWarning")
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
+def test_sparse_tensors_are_refused_by_name(layout: torch.layout):
+    with pytest.raises((RuntimeError, NotImplementedError), match="[Ss]parse"):
+        torch.ones(2, 2).to_sparse(layout=layout).to(DEVICE)
+    assert torch.ones(2, device=DEVICE).sum().item() == 2
+
+
+@pytest.mark.filterwarnings("ignore:.*quantized tensor creation.*:UserWarning")
+def test_a_quantized_tensor_is_refused_by_name():
+    quantized = torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.quint8)
+    with pytest.raises((RuntimeError, TypeError, NotImplementedError), match="[Qq]u[ai]"):
+        quantized.to(DEVICE)
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental:UserWarning")
+def test_a_dtype_the_backend_lacks_is_refused_by_name():
+    with pytest.raises((RuntimeError, TypeError), match="complex32"):
+        torch.ones(2, dtype=torch.complex32).to(DEVICE).cpu()
+
+
+@pytest.mark.parametrize(
+    ("setting", "call", "valid"),
+    [
+        ("mode", lambda: fuse.set_mode("fast"), ("debug", "strict", "fused")),
+        ("backend", lambda: fuse.set_backend("cuda"), ("xla", "numpy")),
+        ("backend", lambda: fuse.FusedEager(backend="tensorflow"), ("xla", "numpy")),
+        ("check", lambda: fuse.set_mode("debug", check="inf"), ("nan",)),
+    ],
+)
+def test_unknown_names_list_the_valid_ones(setting: str, call: Any, valid: tuple[str, ...]):
+    before = fuse.get_mode(), fuse.get_backend()
+    with pytest.raises(ConfigError, match=f"unknown {setting}") as caught:
+        call()
+    assert all(repr(name) in str(caught.value) for name in valid)
+    assert isinstance(caught.value, ValueError)
+    assert (fuse.get_mode(), fuse.get_backend()) == before
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "text"),
+    [
+        ("FUSE_MODE", "quick", "'debug', 'strict', 'fused'"),
+        ("FUSE_BACKEND", "torch", "'xla', 'numpy'"),
+        ("FUSE_HOST_FALLBACK", "never", "'warn', 'error', 'silent'"),
+        ("FUSE_MAX_OPERATIONS", "-3", "is not a positive whole number"),
+    ],
+)
+def test_an_environment_variable_with_an_unknown_value(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, text: str
+):
+    monkeypatch.setenv(variable, value)
+    read = {
+        "FUSE_MODE": fuse.config.mode,
+        "FUSE_BACKEND": fuse.config.backend,
+        "FUSE_HOST_FALLBACK": fuse.config.host_fallback,
+        "FUSE_MAX_OPERATIONS": fuse.config.max_operations,
+    }[variable]
+    with pytest.raises(ConfigError, match=value) as caught:
+        read()
+    assert text in str(caught.value)
+
+
+DATA_ERRORS: dict[str, Call] = {
+    "embedding": lambda d: F.embedding(torch.tensor([7]).to(d), ones(3, 2, device=d)),
+    "gather": lambda d: ones(2, device=d).gather(0, torch.tensor([2]).to(d)),
+    "index_select": lambda d: ones(2, device=d).index_select(0, torch.tensor([-3]).to(d)),
+    "advanced indexing": lambda d: ones(2, device=d)[torch.tensor([5]).to(d)],
+    "nll loss": lambda d: F.nll_loss(ones(1, 3, device=d), torch.tensor([3]).to(d)),
+    "scatter": lambda d: ones(2, device=d).scatter_(0, torch.tensor([4]).to(d), 1.0),
+}
+
+
+@pytest.mark.parametrize("name", DATA_ERRORS)
+def test_debug_raises_the_cpus_error_for_an_index_out_of_range(name: str):
+    expected = error_of(DATA_ERRORS[name], torch.device("cpu"))
+    with fuse.DebugEager():
+        found = error_of(DATA_ERRORS[name], DEVICE)
+        assert torch.ones(2, device=DEVICE).sum().item() == 2
+    assert str(expected).splitlines()[0] in str(found)
+
+
+def test_debug_stops_at_the_first_non_finite_result():
+    with fuse.DebugEager(check="nan"):
+        x = torch.tensor([1.0, 0.0]).to(DEVICE)
+        with pytest.raises(fuse.errors.NonFiniteError, match="non-finite") as caught:
+            x.log().exp()
+        text = str(caught.value)
+        assert "aten::log" in text and "float32[2]" in text and "test_errors.py" in text
+        assert x.tolist() == [1, 0]
+    with fuse.DebugEager():
+        assert x.log().tolist() == [0.0, float("-inf")]

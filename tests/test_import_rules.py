@@ -1,0 +1,156 @@
+"""The tree's import rules, read from the sources; no module is imported for it.
+
+    device > run > (plan | backends | cache) > trace > (errors, config)
+
+A module may import what stands strictly below it, and its own folder. Modes, explain,
+statistics and the commands stand on top; plan, backends and cache never import each other.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+FOLDERS = {
+    "fuse": ROOT / "fuse",
+    "fuse.backends": ROOT / "backends",
+    "fuse.cache": ROOT / "cache",
+    "fuse.examples": ROOT / "examples",
+}
+LEVELS = (
+    ("errors", "config"),
+    ("trace",),
+    ("plan", "backends", "cache"),
+    ("debug", "describe", "run"),
+    ("device",),
+    ("modes", "statistics", "explain", "examples"),
+    ("doctor", "demo", "cli"),
+)
+LEVEL = {part: level for level, parts in enumerate(LEVELS) for part in parts}
+TOGETHER = ({"debug", "describe", "run"}, {"errors", "config"}, {"statistics", "explain", "modes"})
+FACE = "fuse"  # fuse/__init__.py: it loads its names lazily, so anybody may import it
+
+
+def modules() -> dict[str, Path]:
+    """Every module of the installed package and its file."""
+    found: dict[str, Path] = {}
+    for package, folder in FOLDERS.items():
+        for path in sorted(folder.rglob("*.py")):
+            parts = [package, *path.relative_to(folder).with_suffix("").parts]
+            found[".".join(parts).removesuffix(".__init__")] = path
+    return found
+
+
+MODULES = modules()
+
+
+def imports(source: str) -> Iterator[tuple[int, str]]:
+    """Line and name of each import; ``from a import b`` gives ``a.b`` where that is a module."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"line {node.lineno}: imports are absolute here"
+            assert node.module is not None
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                yield node.lineno, inner if inner in MODULES else node.module
+
+
+def part(module: str) -> str:
+    """The second name of a module of ours: its place in ``LEVELS``."""
+    return module.split(".")[1] if "." in module else FACE
+
+
+def broken(importer: str, imported: str) -> str | None:
+    """Why ``importer`` may not import ``imported``, both ours; ``None`` if it may."""
+    above, below = part(importer), part(imported)
+    if below == FACE or above == below:
+        return None
+    if above == FACE:
+        return "the face loads its names lazily"
+    if LEVEL[below] < LEVEL[above] or any({above, below} <= group for group in TOGETHER):
+        return None
+    return f"{above} stands beside or below {below}"
+
+
+def violations(name: str, source: str) -> list[str]:
+    found = []
+    for line, imported in imports(source):
+        top = imported.split(".")[0]
+        if top in {"jax", "jaxlib"} and not name.startswith("fuse.backends.xla"):
+            found.append(f"{name}:{line} imports {top}: only fuse.backends.xla may")
+        if top in {"backends", "cache", "examples"}:
+            found.append(f"{name}:{line} imports {imported}: say fuse.{imported}")
+        if top == "fuse":
+            reason = broken(name, imported)
+            if reason is not None:
+                found.append(f"{name}:{line} imports {imported}: {reason}")
+    return found
+
+
+@pytest.mark.parametrize("name", sorted(MODULES))
+def test_a_module_imports_only_what_stands_below_it(name: str) -> None:
+    assert part(name) == FACE or part(name) in LEVEL, f"{name} has no place in LEVELS yet"
+    assert violations(name, MODULES[name].read_text()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("fuse.plan.planner", "from fuse.cache.key import Key"),
+        ("fuse.cache.tiered", "import fuse.backends.base"),
+        ("fuse.backends.xla.emit", "from fuse.plan import plan"),
+        ("fuse.trace.node", "from fuse import run"),
+        ("fuse.run", "def late():\n    from fuse.device import lazy"),
+        ("fuse.errors", "from fuse.trace.node import Node"),
+        ("fuse.trace.views", "import jax.numpy as jnp"),
+        ("fuse.backends.numpy.backend", "from jax import Array"),
+        ("fuse", "from fuse.modes import set_mode"),
+        ("fuse.run", "from cache.key import Key"),
+        ("fuse.examples.digits", "from fuse.demo.report import plot"),
+    ],
+)
+def test_a_broken_rule_is_seen(name: str, source: str) -> None:
+    assert len(violations(name, source)) == 1
+
+
+def test_examples_are_plain_pytorch() -> None:
+    for name, path in MODULES.items():
+        if name.startswith("fuse.examples"):
+            tops = {imported.split(".")[0] for _, imported in imports(path.read_text())}
+            assert not tops & {"fuse", "jax"}, name
+
+
+def test_every_folder_with_modules_is_installed() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    packages = {name if path.name == "__init__.py" else name.rpartition(".")[0]
+                for name, path in MODULES.items()}  # fmt: skip
+    assert set(settings["packages"]) >= packages
+    assert {name: str(path.relative_to(ROOT)) for name, path in FOLDERS.items()} == settings[
+        "package-dir"
+    ]
+
+
+@pytest.mark.parametrize(
+    "statement", ["import fuse", "import torch; import fuse", "from fuse import set_mode, stats"]
+)
+def test_importing_starts_nothing(statement: str) -> None:
+    heavy = ("jax", "jaxlib", "fuse.run", "fuse.device.build", "fuse.device._core")
+    code = f"import sys; {statement}; print([n for n in {heavy!r} if n in sys.modules])"
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert found.stdout.strip() == "[]", found.stdout + found.stderr
+
+
+def test_importing_fuse_does_not_import_torch() -> None:
+    code = "import sys, fuse; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=120, check=False).returncode == 0
