@@ -72,7 +72,8 @@ class Attention(nn.Module):
         heads = self.inward(x).view(batch, length, 3, HEADS, WIDTH // HEADS)
         query, key, value = heads.permute(2, 0, 3, 1, 4).unbind(0)
         mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True)
-        return self.outward(mixed.transpose(1, 2).reshape(batch, length, WIDTH))
+        joined: torch.Tensor = self.outward(mixed.transpose(1, 2).reshape(batch, length, WIDTH))
+        return joined
 
 
 class Block(nn.Module):
@@ -93,7 +94,8 @@ class Block(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Same shape out as in."""
         x = x + self.attention(self.attention_norm(x))
-        return x + self.mlp(x)
+        summed: torch.Tensor = x + self.mlp(x)
+        return summed
 
 
 class CharGPT(nn.Module):
@@ -183,8 +185,10 @@ def held_out_loss(model: nn.Module, text: Text, count: int = 16) -> float:
     """Mean loss over ``count`` fixed minibatches of the held-out text."""
     last = len(text.held_out) - CONTEXT - 1
     starts = torch.linspace(0, last, count * BATCH).long().to(text.held_out.device)
-    losses = [loss_of(model, *cut_out(text.held_out, chosen)) for chosen in starts.split(BATCH)]
-    return torch.stack(losses).mean().item()
+    losses = [
+        loss_of(model, *cut_out(text.held_out, chosen)) for chosen in starts.view(count, BATCH)
+    ]
+    return float(torch.stack(losses).mean())
 
 
 @torch.no_grad()

@@ -101,7 +101,7 @@ def accuracy(model: nn.Module, data: Digits) -> float:
     model.eval()
     named = model(data.test_images).argmax(dim=1)
     model.train()
-    return (named == data.test_labels).float().mean().item()
+    return float((named == data.test_labels).float().mean())
 
 
 def main() -> None:

@@ -29,4 +29,7 @@ def __getattr__(name: str) -> Any:
     """Load a public name on first use (PEP 562): ``import torch`` imports this package."""
     if name not in _PUBLIC:
         raise AttributeError(f"module 'fuse' has no attribute {name!r}")
-    return getattr(importlib.import_module(_PUBLIC[name]), name)
+    value = getattr(importlib.import_module(_PUBLIC[name]), name)
+    # Kept, because importing fuse.explain has just made that module the attribute of its name.
+    globals()[name] = value
+    return value

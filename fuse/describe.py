@@ -25,7 +25,7 @@ from fuse.trace.random_blocks import blocks, is_random
 from fuse.trace.source import user_line
 from fuse.trace.spec import Layout, View, contiguous_strides
 
-_ARGUMENT, _NEW, _UNDEFINED, _LIST = range(4)  # trie.h, Result::Kind
+_ARGUMENT, _NEW, _UNDEFINED, _LIST, _CONSTANT = range(5)  # trie.h, Result::Kind
 
 
 def argument(raw: Any) -> Any:
@@ -75,7 +75,7 @@ def _slots(
             for operand in _operand_numbers(args[index]):
                 slots.append(outputs + by_operand[operand])
                 taken.add(by_operand[operand])
-        elif kind == _UNDEFINED:
+        elif kind in (_UNDEFINED, _CONSTANT):
             slots.append(None)
         else:
             slots += range(index, index + count)

@@ -42,7 +42,7 @@ def _summary(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
             for key, count in after[name].items()
             if count != before[name].get(key, 0)
         }
-        lines.append(f"{name.replace('_', ' '):12s}{counts or 'none'}")
+        lines.append(f"{name.replace('_', ' '):11s} {counts or 'none'}")
     return lines
 
 

@@ -17,7 +17,7 @@ from fuse.errors import VerifyError
 from fuse.trace.bind import bind
 from fuse.trace.decompose import Decomposition, Ref
 from fuse.trace.node import DtypeArg, HostArg, Node, NumberArg, TensorArg, Write
-from fuse.trace.promote import result_type
+from fuse.trace.promote import promoted_operands, result_type
 from fuse.trace.spec import ITEMSIZE, Layout, TensorSpec, View, contiguous_strides
 
 Steps = Callable[[Node], Decomposition | None]
@@ -127,7 +127,7 @@ def context_of(node: Node, scalars: Scalars, platform: str) -> RuleContext:
     specs: list[TensorSpec] = [output.view.spec for output in node.outputs]
     specs += [write.view.spec for write in node.writes]
     out = tuple(specs[slot] for slot in node.slots if slot is not None)
-    promoted = result_type(_promoted_operands(node))
+    promoted = result_type(promoted_operands(node))
     seed = offset = None
     if node.random is not None:
         seed, offset = scalars.unsigned(node.random), scalars.unsigned(node.random + 1)
@@ -137,32 +137,11 @@ def context_of(node: Node, scalars: Scalars, platform: str) -> RuleContext:
         platform=platform,
         seed=seed,
         offset=offset,
+        contiguous=tuple(
+            operand.view.strides == contiguous_strides(operand.view.shape)
+            for operand in node.operands
+        ),
     )
-
-
-def _promoted_operands(node: Node) -> list[tuple[str, int, bool]]:
-    found: list[tuple[str, int, bool]] = []
-
-    def visit(value: Any) -> None:
-        if isinstance(value, TensorArg):
-            view = node.operands[value.index].view
-            found.append((view.dtype, len(view.shape), False))
-        elif isinstance(value, HostArg):
-            found.append((value.dtype, 0, value.wrapped))
-        elif isinstance(value, NumberArg):
-            found.append(("float64" if isinstance(value.number, float) else "int64", 0, True))
-        elif isinstance(value, bool):
-            pass  # an attribute (keepdim, ...): bool Scalars never raise the category
-        elif isinstance(value, complex):
-            found.append(("complex128", 0, True))
-        elif isinstance(value, tuple):
-            for item in value:
-                visit(item)
-
-    positional, keyword = bind(node)
-    for value in [*positional, *keyword.values()]:
-        visit(value)
-    return found
 
 
 def flatten(results: Any) -> list[Any]:

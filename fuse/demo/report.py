@@ -85,7 +85,8 @@ def plot(results: Sequence[tuple[Program, Sequence[Run]]], path: Path) -> None:
         bars.bar_label(drawn, fmt="{:.1f}")
         bars.set(ylabel="ms a step (median)")
         bars.margins(y=0.12)
-    FigureCanvasAgg(figure).print_png(path)
+    FigureCanvasAgg(figure)  # draws with Agg, which needs no display
+    figure.savefig(path)
 
 
 def _smoothed(losses: Sequence[float], span: int = 5) -> list[float]:

@@ -1,7 +1,8 @@
 """Shape inference for operators that PyTorch has no meta kernel for.
 
 Registered with PyTorch's dispatcher at the Meta key when the device starts, so that the
-recorder infers these operators like all others. Nothing that PyTorch infers is replaced.
+recorder infers these operators like all others. What PyTorch infers is kept, except where
+``_REPLACED`` says that it does not cover the operator.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Any
 
 import torch
 
+_REPLACED = frozenset({"_thnn_fused_lstm_cell"})
 _TABLE: dict[str, Callable[..., Any]] = {}
 
 
@@ -42,6 +44,20 @@ def _cum_helper(self: torch.Tensor, values: torch.Tensor, indices: torch.Tensor,
 @_meta("_logcumsumexp")
 def _logcumsumexp(self: torch.Tensor, dim: int) -> torch.Tensor:
     return torch.empty_like(self, memory_format=torch.contiguous_format)
+
+
+@_meta("_thnn_fused_lstm_cell")
+def _lstm_cell(
+    input_gates: torch.Tensor,
+    hidden_gates: torch.Tensor,
+    cx: torch.Tensor,
+    input_bias: torch.Tensor | None = None,
+    hidden_bias: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, ...]:
+    # PyTorch's own inference needs the biases; a cell without them is as good.
+    states = [torch.empty_like(cx, memory_format=torch.contiguous_format) for _ in range(2)]
+    workspace = torch.empty_like(input_gates, memory_format=torch.contiguous_format)
+    return *states, workspace
 
 
 @_meta("_thnn_fused_gru_cell")
@@ -85,6 +101,7 @@ def register() -> torch.library.Library:
     """Register what is missing; the registrations last as long as the returned library."""
     library = torch.library.Library("aten", "IMPL", "Meta")
     for name, function in _TABLE.items():
-        if not torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", "Meta"):
-            library.impl(name, function)
+        known = torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", "Meta")
+        if not known or name in _REPLACED:
+            library.impl(name, function, allow_override=True)
     return library

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
+from typing import Any
 
 import torch
+
+from fuse.trace.bind import bind
+from fuse.trace.node import HostArg, Node, NumberArg, TensorArg
 
 _CATEGORIES = ("bool", "integer", "float", "complex")
 
@@ -57,3 +61,29 @@ def result_type(operands: Iterable[tuple[str, int, bool]]) -> str | None:
         elif _category(dtype_of_level) > _category(result):
             result = _join(result, dtype_of_level)
     return result
+
+
+def promoted_operands(node: Node) -> list[tuple[str, int, bool]]:
+    """The tensor and Scalar arguments of a node, as ``result_type`` takes them."""
+    found: list[tuple[str, int, bool]] = []
+
+    def visit(value: Any) -> None:
+        if isinstance(value, TensorArg):
+            view = node.operands[value.index].view
+            found.append((view.dtype, len(view.shape), False))
+        elif isinstance(value, HostArg):
+            found.append((value.dtype, 0, value.wrapped))
+        elif isinstance(value, NumberArg):
+            found.append(("float64" if isinstance(value.number, float) else "int64", 0, True))
+        elif isinstance(value, bool):
+            pass  # an attribute (keepdim, ...): bool Scalars never raise the category
+        elif isinstance(value, complex):
+            found.append(("complex128", 0, True))
+        elif isinstance(value, tuple):
+            for item in value:
+                visit(item)
+
+    positional, keyword = bind(node)
+    for value in [*positional, *keyword.values()]:
+        visit(value)
+    return found

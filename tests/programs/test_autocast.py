@@ -102,7 +102,13 @@ def scaled_steps(device: torch.device, poison_at: int) -> list[float]:
 
 @pytest.mark.parametrize("poison_at", [-1, 2])
 def test_the_gradient_scaler_skips_and_grows(poison_at: int):
-    compare_with_cpu(lambda device: scaled_steps(device, poison_at), runs=2)
+    compare_with_cpu(
+        lambda device: scaled_steps(device, poison_at),
+        runs=2,
+        fallbacks=frozenset(
+            {"_amp_foreach_non_finite_check_and_unscale_", "_amp_update_scale_"}
+        ),
+    )
 
 
 def test_autocast_gives_the_same_bits_every_time():

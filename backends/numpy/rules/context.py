@@ -45,15 +45,38 @@ class RuleContext:
 
 
 def convert(value: Any, dtype: str) -> np.ndarray:
-    """An array or number as an array of ``dtype``; complex to real takes the real part.
+    """An array or number as ``Tensor.to(dtype)`` converts it.
 
-    A Python integer outside a fixed-width integer type's range wraps around, as in C.
+    Complex to real drops the imaginary part; anything nonzero, NaN too, is True; integers wrap
+    around; a float becomes an integer by truncation, and out of range as x86 does it.
     """
     if isinstance(value, int) and not isinstance(value, bool):
-        value = np.array(value, np.uint64 if value >= 2**63 else np.int64)
+        value = np.array(value % 2**64, np.uint64).view(np.int64)
     array = np.asarray(value)
-    if np.iscomplexobj(array) and not dtype.startswith("complex"):
-        if dtype == "bool":
-            return array != 0
-        array = array.real
-    return array.astype(dtype, copy=False)
+    if array.dtype == dtype:
+        return array
+    if dtype == "bool":
+        return np.not_equal(array, np.zeros((), array.dtype))
+    if array.dtype.kind == "c" and not dtype.startswith("complex"):
+        array = np.real(array)
+    if "int" in dtype and "float" in array.dtype.name:
+        return _truncated(array, dtype)
+    converted: np.ndarray = array.astype(dtype)
+    return converted
+
+
+def _truncated(array: np.ndarray, dtype: str) -> np.ndarray:
+    """A float array as integers.
+
+    A float outside the range of int32 or int64 (and NaN) converts to the smallest integer on
+    the x86 CPUs PyTorch runs on ("integer indefinite" of CVTTSS2SI); narrower integers take the
+    low bits of that conversion.
+    """
+    wide = array.astype(_WIDE.get(array.dtype.name, array.dtype))
+    if dtype == "uint64":
+        signed = _truncated(wide, "int64").astype(np.uint64)
+        return np.where(np.abs(wide) < 2.0**63, signed, wide.astype(np.uint64))
+    target = "int64" if dtype in ("int64", "uint32", "uint8") else "int32"
+    inside = np.abs(wide) < 2.0 ** (np.iinfo(target).bits - 1)
+    whole = np.where(inside, wide, 0).astype(target)
+    return np.where(inside, whole, np.iinfo(target).min).astype(dtype)

@@ -24,6 +24,8 @@ class RuleContext:
             (``torch.result_type`` generalised to n operands).
         platform: "cpu", "gpu" or "tpu".
         seed, offset: 0-d uint64 arrays for a random operator, else ``None``.
+        contiguous: whether each tensor operand, in order, is row-major; empty where that is
+            not known (inside a decomposition).
     """
 
     out: tuple[TensorSpec, ...]
@@ -31,6 +33,7 @@ class RuleContext:
     platform: str = "cpu"
     seed: Any = None
     offset: Any = None
+    contiguous: tuple[bool, ...] = ()
 
     def promoted(self, *values: Any) -> tuple[jax.Array, ...]:
         """Convert operands to ``result_type``; shapes stay as they are."""

@@ -62,8 +62,8 @@ def _needs_pivots(pivot: bool) -> None:
 
 
 def _factors_transpose(ctx: RuleContext, a: jax.Array) -> bool:
-    contiguous = getattr(ctx, "contiguous", None)
-    if contiguous is None:
+    contiguous = ctx.contiguous
+    if not contiguous:
         raise Unsupported("the kept LU factors depend on strides")
     return bool(contiguous[0]) and not jnp.issubdtype(a.dtype, jnp.complexfloating)
 

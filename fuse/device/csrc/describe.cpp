@@ -145,10 +145,13 @@ bool Recorder::infer(
     const c10::IValue& value = meta[at];
     Result result;
     if (info.returns[at].alias >= 0) {
-      result = {Result::Kind::Argument, info.returns[at].alias, 1};
+      result.kind = Result::Kind::Argument;
+      result.index = info.returns[at].alias;
     } else if (value.isTensorList()) {
       auto list = value.toTensorVector();
-      result = {Result::Kind::List, static_cast<int>(node.tensors.size()), static_cast<int>(list.size())};
+      result.kind = Result::Kind::List;
+      result.index = static_cast<int>(node.tensors.size());
+      result.count = static_cast<int>(list.size());
       for (const at::Tensor& item : list) {
         node.tensors.push_back(spec_of(item));
       }
@@ -157,6 +160,9 @@ bool Recorder::infer(
     } else if (value.isTensor()) {
       result.index = static_cast<int>(node.tensors.size());
       node.tensors.push_back(spec_of(value.toTensor()));
+    } else if (at > 0 && value.isInt()) {
+      result.kind = Result::Kind::Constant; // beside tensors: a size, not data
+      result.constant = value;
     } else {
       refusal_ = "its result is a Python number";
       return false;

@@ -1,6 +1,8 @@
 // Kernels with a meaning of their own: factories, views, resizing, copies, host reads.
 #include <ATen/EmptyTensor.h>
 #include <ATen/ExpandUtils.h>
+#include <ATen/native/transformers/attention.h>
+#include <ATen/native/transformers/sdp_utils_cpp.h>
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/arange.h>
@@ -340,6 +342,28 @@ at::Tensor view_as_complex(const at::Tensor& self) {
   return at::native::view_as_complex(self);
 }
 
+// ---- attention: which kernel PyTorch calls for scaled_dot_product_attention ------------------
+
+// One recorded operation where its rule covers the call, PyTorch's decomposition elsewhere.
+int64_t choose_attention(
+    const at::Tensor& query,
+    const at::Tensor& key,
+    const at::Tensor& value,
+    const std::optional<at::Tensor>& mask,
+    double dropout,
+    bool,
+    std::optional<double>,
+    bool grouped) {
+  const bool plain = query.dim() == 4 && key.dim() == 4 && value.dim() == 4 && !grouped &&
+      dropout == 0.0 && query.scalar_type() == key.scalar_type() &&
+      query.scalar_type() == value.scalar_type() && query.numel() > 0 && key.numel() > 0 &&
+      value.numel() > 0 && query.size(0) == key.size(0) && query.size(0) == value.size(0) &&
+      query.size(1) == key.size(1) && query.size(1) == value.size(1) &&
+      (!mask.has_value() || !mask->requires_grad());
+  return static_cast<int64_t>(
+      plain ? sdp::SDPBackend::overrideable : sdp::SDPBackend::math);
+}
+
 // ---- everything else ---------------------------------------------------------------------
 
 void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
@@ -377,6 +401,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("masked_select", &select_masked);
   m.impl("masked_select.out", &masked_select_out);
   m.impl("equal", &are_equal);
+  m.impl("_fused_sdp_choice", &choose_attention);
   m.impl("as_strided", &as_strided);
   m.impl("view", &view);
   m.impl("_reshape_alias", &reshape_alias);
@@ -390,6 +415,14 @@ TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
 }
 
 } // namespace
+
+} // namespace fuse
+
+namespace at::native {
+REGISTER_PRIVATEUSE1_DISPATCH(_fused_sdp_choice_stub, &fuse::choose_attention)
+} // namespace at::native
+
+namespace fuse {
 
 void register_record_kernels(const std::vector<std::string>& names) {
   static auto* library = new torch::Library(

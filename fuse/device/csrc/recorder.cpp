@@ -520,6 +520,7 @@ void Recorder::bind(
       case Result::Kind::Argument:
         results.push_back(arguments[static_cast<size_t>(result.index)]);
         break;
+      case Result::Kind::Constant: results.push_back(result.constant); break;
       case Result::Kind::Undefined: results.emplace_back(at::Tensor()); break;
       case Result::Kind::New:
         results.emplace_back(std::move(tensors[static_cast<size_t>(result.index)]));

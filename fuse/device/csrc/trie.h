@@ -63,9 +63,10 @@ struct Resize {
 };
 
 struct Result {
-  enum class Kind : uint8_t { Argument, New, Undefined, List } kind = Kind::New;
+  enum class Kind : uint8_t { Argument, New, Undefined, List, Constant } kind = Kind::New;
   int index = 0; // argument number, or first new tensor
   int count = 1; // tensors of a list
+  c10::IValue constant{}; // a number that follows from the metadata alone
 };
 
 struct Plan {

@@ -1,0 +1,60 @@
+# Everything is installed into .venv, with the versions of constraints.txt.
+# PYTHON chooses the interpreter that makes it; 3.11 or newer.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/pip install --quiet -c constraints.txt
+TYPECHECK := build/typecheck
+SOURCES := fuse backends cache examples tests bench
+NATIVE := $(wildcard fuse/device/csrc/*.cpp fuse/device/csrc/*.h)
+
+.PHONY: help demo test check format bench clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make demo    install, then train two programs on the CPU and in every mode"
+	@echo "make test    install, then run the tests"
+	@echo "make check   formatting, lint, types and import rules"
+	@echo "make bench   run the benchmarks"
+	@echo "make format  format Python and C++"
+	@echo "make clean   remove what was built here; the environment stays"
+
+demo: $(VENV)/.demo
+	$(BIN)/fuse demo
+
+test: $(VENV)/.tools
+	$(BIN)/pytest
+
+check: $(VENV)/.tools
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/clang-format --dry-run --Werror $(NATIVE)
+	$(BIN)/pytest tests/test_import_rules.py
+# The installed package is what is checked: there the top-level folders are one package.
+	rm -rf $(TYPECHECK) build/lib
+	$(INSTALL) --no-deps --no-build-isolation --target $(TYPECHECK) .
+	MYPYPATH=$(TYPECHECK) $(BIN)/mypy --strict -p fuse
+
+format: $(VENV)/.tools
+	$(BIN)/ruff format $(SOURCES)
+	$(BIN)/ruff check --fix $(SOURCES)
+	$(BIN)/clang-format -i $(NATIVE)
+
+bench: $(VENV)/.tools
+	$(BIN)/pytest bench
+
+clean:
+	rm -rf build dist demo-output .benchmarks *.egg-info
+	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/pip:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/pip
+	$(INSTALL) -e '.[demo]'
+	touch $@
+
+$(VENV)/.tools: pyproject.toml constraints.txt | $(BIN)/pip
+	$(INSTALL) -e '.[demo,test,bench,dev]'
+	touch $@

@@ -1,0 +1,139 @@
+"""Adaptive and fractional pooling, and unpooling, on the windows of ordinary pooling."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+import numpy as np
+
+from fuse.backends.numpy.rules.pooling import (
+    adaptive,
+    divide,
+    divisors,
+    maximum,
+    scatter,
+    spread_sums,
+    window_sums,
+)
+from fuse.backends.numpy.rules.registry import RuleContext, rule
+
+Array = np.ndarray
+
+
+@rule("_adaptive_avg_pool2d", "_adaptive_avg_pool3d")
+def _adaptive_average(ctx: RuleContext, x: Array, output_size: tuple[int, ...]) -> Array:
+    windows = adaptive(x, output_size)
+    return divide(window_sums(ctx.widened(x), windows), divisors(windows, False))
+
+
+def _adaptive_average_backward(dims: int, ctx: RuleContext, grad: Array, x: Array) -> Array:
+    windows = adaptive(x, grad.shape[-dims:])
+    return spread_sums(divide(ctx.widened(grad), divisors(windows, False)), x, windows)
+
+
+@rule("adaptive_max_pool2d", "adaptive_max_pool3d")
+def _adaptive_maximum(
+    ctx: RuleContext, x: Array, output_size: tuple[int, ...]
+) -> tuple[Array, Array]:
+    return maximum(x, adaptive(x, output_size))
+
+
+def _adaptive_maximum_backward(
+    dims: int, ctx: RuleContext, grad: Array, x: Array, indices: Array
+) -> Array:
+    return scatter(ctx.widened(grad), indices, x.shape[-dims:])
+
+
+def _unpool(x: Array, indices: Array, sizes: tuple[int, ...]) -> Array:
+    """Zeros of ``sizes`` with every ``x`` where its index says; leading dims independent."""
+    lead = x.shape[: x.ndim - len(sizes)]
+    result = np.zeros((math.prod(lead), math.prod(sizes)), x.dtype)
+    np.put_along_axis(result, indices.reshape(len(result), -1), x.reshape(len(result), -1), 1)
+    return result.reshape(*lead, *sizes)
+
+
+@rule("max_unpool2d")
+def _max_unpool2d(
+    ctx: RuleContext, x: Array, indices: Array, output_size: tuple[int, ...]
+) -> Array:
+    return _unpool(x, indices, output_size)
+
+
+@rule("max_unpool3d")
+def _max_unpool3d(
+    ctx: RuleContext,
+    x: Array,
+    indices: Array,
+    output_size: tuple[int, ...],
+    stride: tuple[int, ...],
+    padding: tuple[int, ...],
+) -> Array:
+    return _unpool(x, indices, output_size)
+
+
+def _fractional_starts(sample: Array, size: int, out: int, kernel: int) -> Array:
+    """Window starts ``[*, out]`` from one uniform sample each (Graham, arXiv:1412.6071)."""
+    last = np.full((*sample.shape, 1), size - kernel)
+    if out == 1:
+        return last
+    alpha = sample.dtype.type((size - kernel) / (out - 1))
+    steps = np.arange(out - 1, dtype=sample.dtype)
+    starts = np.trunc((steps + sample[..., None]) * alpha) - np.trunc(sample * alpha)[..., None]
+    return np.concatenate([starts.astype(np.int64), last], -1)
+
+
+def _fractional(
+    order: tuple[int, ...],
+    ctx: RuleContext,
+    x: Array,
+    kernel: tuple[int, ...],
+    output_size: tuple[int, ...],
+    samples: Array,
+) -> tuple[Array, Array]:
+    """``order[d]`` is the column of ``samples`` that places the windows of dimension ``d``."""
+    dims = len(output_size)
+    lead, sizes = x.shape[:-dims], x.shape[-dims:]
+    samples = samples.reshape(*lead, dims) if x.ndim > dims + 1 else samples[0]
+    flat = x.reshape(*lead, -1)
+    place = np.zeros((*lead, *(1,) * dims, *(1,) * dims), np.int64)  # [*, *output, *kernel]
+    for dim, (size, out, taps) in enumerate(zip(sizes, output_size, kernel, strict=True)):
+        starts = _fractional_starts(samples[..., order[dim]], size, out, taps)
+        own = starts[..., None] + np.arange(taps)
+        shape = [1] * (2 * dims)
+        shape[dim], shape[dims + dim] = out, taps
+        place = place * size + own.reshape(*lead, *shape)
+    place = place.reshape(*ctx.out[0].shape, math.prod(kernel))
+    value = np.take_along_axis(flat, place.reshape(*lead, -1), -1).reshape(place.shape)
+    chosen = _last_nan_or_first_maximum(value)[..., None]
+    return (
+        np.take_along_axis(value, chosen, -1)[..., 0],
+        np.take_along_axis(place, chosen, -1)[..., 0],
+    )
+
+
+def _last_nan_or_first_maximum(value: Array) -> Array:
+    """Which element along the last dimension a pooling window keeps."""
+    nan = value != value
+    last = value.shape[-1] - 1 - np.argmax(nan[..., ::-1], -1)
+    return np.where(nan.any(-1), last, np.argmax(value, -1))
+
+
+@rule("fractional_max_pool2d_backward", "fractional_max_pool3d_backward")
+def _fractional_backward(
+    ctx: RuleContext,
+    grad: Array,
+    x: Array,
+    kernel: tuple[int, ...],
+    output_size: tuple[int, ...],
+    indices: Array,
+) -> Array:
+    return scatter(ctx.widened(grad), indices, x.shape[-len(output_size) :])
+
+
+for _dims in (2, 3):
+    rule(f"_adaptive_avg_pool{_dims}d_backward")(partial(_adaptive_average_backward, _dims))
+    rule(f"adaptive_max_pool{_dims}d_backward")(partial(_adaptive_maximum_backward, _dims))
+
+rule("fractional_max_pool2d")(partial(_fractional, (1, 0)))
+rule("fractional_max_pool3d")(partial(_fractional, (0, 1, 2)))

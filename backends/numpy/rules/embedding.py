@@ -1,0 +1,246 @@
+"""Embedding tables: rows read by index, and gradients summed back into them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from fuse.backends.numpy.rules.registry import RuleContext, rule
+
+Array = np.ndarray
+_SUM, _MEAN, _MAX = 0, 1, 2  # EmbeddingBagMode of ATen/native/EmbeddingBag.h
+_SPARSE = "a sparse gradient"
+_SCALED_BAG = "scale_grad_by_freq of an embedding bag"
+
+
+@rule("embedding")
+def _embedding(
+    ctx: RuleContext,
+    weight: Array,
+    indices: Array,
+    padding_idx: int,
+    scale_grad_by_freq: bool,
+    sparse: bool,
+) -> Array:
+    return weight[indices]
+
+
+def _summed_rows(
+    grad: Array, index: Array, rows: int, padding_idx: int, by_frequency: bool
+) -> Array:
+    """Sum ``grad[k]`` into row ``index[k]`` of ``rows`` zeros; the padding row stays zero."""
+    if by_frequency:
+        occurrences = np.bincount(index, minlength=rows)
+        grad = grad / occurrences[index][:, None].astype(grad.dtype)
+    total = np.zeros((rows, grad.shape[1]), grad.dtype)
+    np.add.at(total, index, grad)
+    if 0 <= padding_idx < rows:
+        total[padding_idx] = 0
+    return total
+
+
+@rule("embedding_dense_backward")
+def _embedding_dense_backward(
+    ctx: RuleContext,
+    grad_output: Array,
+    indices: Array,
+    num_weights: int,
+    padding_idx: int,
+    scale_grad_by_freq: bool,
+) -> Array:
+    rows, width = ctx.out[0].shape
+    grad = ctx.widened(grad_output).reshape(indices.size, width)
+    return _summed_rows(grad, indices.reshape(-1), rows, padding_idx, scale_grad_by_freq)
+
+
+def _refuse_sparse(*arguments: Any) -> str | None:
+    return _SPARSE if arguments[-1] else None
+
+
+@rule("embedding_backward", refuse=_refuse_sparse)
+def _embedding_backward(
+    ctx: RuleContext,
+    grad: Array,
+    indices: Array,
+    num_weights: int,
+    padding_idx: int,
+    scale_grad_by_freq: bool,
+    sparse: bool,
+) -> Array:
+    result: Array = _embedding_dense_backward(
+        ctx, grad, indices, num_weights, padding_idx, scale_grad_by_freq
+    )
+    return result
+
+
+@rule("embedding_renorm")
+def _embedding_renorm(
+    ctx: RuleContext, self: Array, indices: Array, max_norm: float, norm_type: float
+) -> Array:
+    """Scale every row that is used and longer than ``max_norm`` down to it."""
+    result = ctx.widened(self).copy()
+    used = np.unique(indices)
+    norm = np.linalg.norm(result[used], norm_type, axis=1)
+    # 1e-7 as in ATen/native/Embedding.cpp
+    scale = np.where(norm > max_norm, max_norm / (norm + 1e-7), 1)
+    result[used] *= scale[:, None].astype(result.dtype)
+    return result
+
+
+def _bag_of(offsets: Array, count: int) -> Array:
+    """The bag of each of ``count`` indices: how many bags start at or before it, less one."""
+    return np.searchsorted(offsets, np.arange(count), side="right") - 1
+
+
+def _members(bag: Array, bags: int, valid: Array) -> Iterator[tuple[int, Array]]:
+    """Each bag that holds anything, with the positions of its indices."""
+    bounds = np.searchsorted(bag, np.arange(bags + 1))  # bags are numbered in order
+    for number, (start, end) in enumerate(itertools.pairwise(bounds)):
+        positions = start + np.flatnonzero(valid[start:end])
+        if positions.size:
+            yield number, positions
+
+
+def _resized(sizes: Array, shape: tuple[int, ...]) -> Array:
+    """Cut or zero-extend the bags' sizes: PyTorch's CPU and meta kernels differ in how many."""
+    return np.pad(sizes[: shape[0]], (0, max(shape[0] - sizes.size, 0)))
+
+
+@rule("_embedding_bag", "_embedding_bag_forward_only")
+def _embedding_bag(
+    ctx: RuleContext,
+    weight: Array,
+    indices: Array,
+    offsets: Array,
+    scale_grad_by_freq: bool,
+    mode: int,
+    sparse: bool,
+    per_sample_weights: Array | None,
+    include_last_offset: bool,
+    padding_idx: int,
+) -> tuple[Array, ...]:
+    """Reduced rows, each index's bag, bag sizes, and the rows that maxima came from.
+
+    The lists PyTorch's kernel does not need are zero or, where it leaves them so, empty; the
+    last is a second list of sizes for a mean.
+    """
+    wide = ctx.widened(weight)
+    total, bag_list, sizes, last = (np.zeros(spec.shape, spec.dtype) for spec in ctx.out)
+    total = total.astype(wide.dtype)
+    bag = _bag_of(offsets[:-1] if include_last_offset else offsets, indices.size)
+    valid = indices != padding_idx
+    counts = np.bincount(bag[valid], minlength=total.shape[0])
+    for number, positions in _members(bag, total.shape[0], valid):
+        rows = wide[indices[positions]]
+        if mode == _MAX:
+            total[number] = rows.max(axis=0)
+            last[number] = indices[positions[rows.argmax(axis=0)]]
+            continue
+        if per_sample_weights is not None:
+            rows = rows * ctx.widened(per_sample_weights)[positions, None]
+        total[number] = rows.sum(axis=0) / (counts[number] if mode == _MEAN else 1)
+    if bag_list.shape == bag.shape:
+        bag_list = bag
+    if mode != _SUM and indices.size:
+        sizes = _resized(counts, sizes.shape)
+    if mode == _MEAN and indices.size:
+        last = _resized(counts, last.shape)
+    return total, bag_list, sizes, last
+
+
+def _refuse_bag(mode: int, scale_grad_by_freq: bool, sparse: bool) -> str | None:
+    """PyTorch's CPU kernel scales by the count of another index than the row's own.
+
+    It reads ``counts[indices_data[i]]`` in EmbeddingBag.cpp, where i numbers distinct rows.
+    """
+    if sparse:
+        return _SPARSE
+    return _SCALED_BAG if scale_grad_by_freq and mode != _MAX else None
+
+
+def _refuse_bag_backward(*arguments: Any) -> str | None:
+    scaled, mode, sparse = arguments[8:11]
+    return _refuse_bag(mode, scaled, sparse)
+
+
+@rule("_embedding_bag_backward", refuse=_refuse_bag_backward)
+def _embedding_bag_backward(
+    ctx: RuleContext,
+    grad: Array,
+    indices: Array,
+    offsets: Array,
+    offset2bag: Array,
+    bag_size: Array,
+    maximum_indices: Array,
+    num_weights: int,
+    scale_grad_by_freq: bool,
+    mode: int,
+    sparse: bool,
+    per_sample_weights: Array | None,
+    padding_idx: int,
+) -> Array:
+    bag = _bag_list(offset2bag, offsets, indices)
+    result: Array = _embedding_bag_dense_backward(
+        ctx, grad, indices, bag, bag_size, maximum_indices, num_weights, scale_grad_by_freq,
+        mode, per_sample_weights, padding_idx,
+    )  # fmt: skip
+    return result
+
+
+def _bag_list(offset2bag: Array, offsets: Array, indices: Array) -> Array:
+    """``offset2bag``, computed where the forward left it empty."""
+    return offset2bag if offset2bag.size else _bag_of(offsets, indices.size)
+
+
+def _refuse_dense_bag(*arguments: Any) -> str | None:
+    scaled, mode = arguments[7:9]
+    return _refuse_bag(mode, scaled, False)
+
+
+@rule("_embedding_bag_dense_backward", refuse=_refuse_dense_bag)
+def _embedding_bag_dense_backward(
+    ctx: RuleContext,
+    grad: Array,
+    indices: Array,
+    offset2bag: Array,
+    bag_size: Array,
+    maximum_indices: Array,
+    num_weights: int,
+    scale_grad_by_freq: bool,
+    mode: int,
+    per_sample_weights: Array | None,
+    padding_idx: int,
+) -> Array:
+    rows, width = ctx.out[0].shape
+    grad, bag_size = ctx.widened(grad), bag_size[: grad.shape[0], None]
+    if mode == _MAX:
+        # An empty bag's indices are 0 and its gradient belongs to no row.
+        taken = np.where(bag_size > 0, grad, np.zeros((), grad.dtype))
+        total = np.zeros((rows, width), grad.dtype)
+        np.add.at(total, (maximum_indices, np.arange(width)), taken)
+        return total
+    if mode == _MEAN:
+        grad = grad / np.maximum(bag_size, 1).astype(grad.dtype)
+    spread = grad[offset2bag]
+    if per_sample_weights is not None:
+        spread = spread * ctx.widened(per_sample_weights)[:, None]
+    return _summed_rows(spread, indices, rows, padding_idx, False)
+
+
+@rule("_embedding_bag_per_sample_weights_backward")
+def _embedding_bag_weights_backward(
+    ctx: RuleContext,
+    grad: Array,
+    weight: Array,
+    indices: Array,
+    offsets: Array,
+    offset2bag: Array,
+    mode: int,
+    padding_idx: int,
+) -> Array:
+    bag = _bag_list(offset2bag, offsets, indices)
+    products = ctx.widened(grad)[bag] * ctx.widened(weight)[indices]
+    return np.where(indices != padding_idx, products.sum(axis=1), 0)

@@ -1,0 +1,154 @@
+"""NumPy rules that make tensors from numbers, fill them, and copy or convert them.
+
+Shape and dtype come from the promised result (``ctx.out``), never from the arguments, so that
+one rule serves a factory, its ``_like`` and ``new_`` forms and a fill in place. Some operators
+exist in place only and are registered so: the rule returns the new value.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fuse.backends.numpy.rules.context import RuleContext, convert
+from fuse.backends.numpy.rules.registry import Rule, rule
+
+# --- constants ---------------------------------------------------------------
+
+
+def constant(ctx: RuleContext, value: Any) -> np.ndarray:
+    """The promised result, every element ``value``."""
+    spec = ctx.out[0]
+    return np.broadcast_to(convert(value, spec.dtype), spec.shape)
+
+
+def _always(value: int) -> Rule:
+    def define(ctx: RuleContext, *args: Any, **kwargs: Any) -> np.ndarray:
+        return constant(ctx, value)
+
+    return define
+
+
+# Memory that nobody wrote reads as zero: the same bits in every run and every mode.
+_EMPTY = ("empty.memory_format", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
+_ZERO = ("zeros", "zeros_like", "new_zeros", "zero", "zero_", "_efficientzerotensor")
+rule(*_EMPTY, *_ZERO)(_always(0))
+rule("ones", "ones_like", "new_ones")(_always(1))
+
+
+@rule("full", "full_like", "fill.Scalar", "fill.Tensor", "fill_.Scalar", "fill_.Tensor")
+def _full(ctx: RuleContext, like_or_size: Any, value: Any, dtype: str | None = None) -> np.ndarray:
+    return constant(ctx, value)
+
+
+@rule("new_full")
+def _new_full(
+    ctx: RuleContext, self: np.ndarray, size: Any, value: Any, dtype: str | None = None
+) -> np.ndarray:
+    return constant(ctx, value)
+
+
+@rule("scalar_tensor")
+def _scalar_tensor(ctx: RuleContext, value: Any, dtype: str | None = None) -> np.ndarray:
+    return constant(ctx, value)
+
+
+# --- copies and conversions --------------------------------------------------
+
+
+@rule("clone", "lift", "lift_fresh", "lift_fresh_copy", "_to_copy")
+def _clone(ctx: RuleContext, self: np.ndarray, dtype: str | None = None) -> np.ndarray:
+    return convert(self, ctx.out[0].dtype)
+
+
+@rule("copy", "copy_")
+def _copy(ctx: RuleContext, self: np.ndarray, source: np.ndarray) -> np.ndarray:
+    return constant(ctx, source)
+
+
+# --- ranges ------------------------------------------------------------------
+
+
+def _arithmetic(ctx: RuleContext, start: Any, step: Any) -> np.ndarray:
+    """``start + i * step``, in what PyTorch's CPU computes a range in: int64, double or complex."""
+    spec = ctx.out[0]
+    work = "float64" if "float" in spec.dtype else "int64"
+    work = spec.dtype if spec.dtype.startswith("complex") else work
+    return convert(start, work) + np.arange(spec.shape[0]).astype(work) * convert(step, work)
+
+
+@rule("arange")
+def _arange(ctx: RuleContext, end: Any, dtype: str | None = None) -> np.ndarray:
+    return _arithmetic(ctx, 0, 1)
+
+
+@rule("arange.start", "range")
+def _arange_start(ctx: RuleContext, start: Any, end: Any, dtype: str | None = None) -> np.ndarray:
+    return _arithmetic(ctx, start, 1)
+
+
+@rule("arange.start_step", "range.step")
+def _arange_step(
+    ctx: RuleContext, start: Any, end: Any, step: Any = 1, dtype: str | None = None
+) -> np.ndarray:
+    return _arithmetic(ctx, start, step)
+
+
+def _line(start: np.ndarray, end: np.ndarray, steps: int) -> np.ndarray:
+    """``steps`` points from ``start`` to ``end``, each half counted from its own end."""
+    if steps < 2:
+        return np.broadcast_to(start, (steps,))
+    step = (end - start) / start.dtype.type(steps - 1)
+    index = np.arange(steps)
+    left = start + step * index.astype(start.dtype)
+    right = end - step * (steps - 1 - index).astype(start.dtype)
+    return np.where(index < steps // 2, left, right)
+
+
+@rule("linspace", "linspace.Tensor_Tensor", "linspace.Tensor_Scalar", "linspace.Scalar_Tensor")
+def _linspace(
+    ctx: RuleContext, start: Any, end: Any, steps: int, dtype: str | None = None
+) -> np.ndarray:
+    target = ctx.out[0].dtype
+    work = {"float16": "float32", "bfloat16": "float32"}.get(target, target)
+    work = work if "float" in work or "complex" in work else "float64"
+    # 1.7 is 1 for an integer result.
+    return _line(convert(convert(start, target), work), convert(convert(end, target), work), steps)
+
+
+@rule("logspace", "logspace.Tensor_Tensor", "logspace.Tensor_Scalar", "logspace.Scalar_Tensor")
+def _logspace(
+    ctx: RuleContext,
+    start: Any,
+    end: Any,
+    steps: int,
+    base: float = 10.0,
+    dtype: str | None = None,
+) -> np.ndarray:
+    target = ctx.out[0].dtype
+    work = target if target.startswith("complex") else "float64"
+    first, last = (convert(convert(v, target), work) for v in (start, end))
+    return np.power(convert(base, work), _line(first, last, steps))
+
+
+# --- matrices ----------------------------------------------------------------
+
+
+@rule("eye", "eye.m")
+def _eye(ctx: RuleContext, n: int, m: int | None = None, dtype: str | None = None) -> np.ndarray:
+    return np.eye(*ctx.out[0].shape)
+
+
+@rule("tril_indices")
+def _tril_indices(
+    ctx: RuleContext, row: int, col: int, offset: int = 0, dtype: str | None = None
+) -> np.ndarray:
+    return np.stack(np.nonzero(np.tri(row, col, offset, dtype=np.bool_)))
+
+
+@rule("triu_indices")
+def _triu_indices(
+    ctx: RuleContext, row: int, col: int, offset: int = 0, dtype: str | None = None
+) -> np.ndarray:
+    return np.stack(np.nonzero(~np.tri(row, col, offset - 1, dtype=np.bool_)))

@@ -1,0 +1,220 @@
+"""Maximum and average pooling, adaptive too, over one to three dimensions, with gradients.
+
+A window is a list of positions along every pooled dimension: ``Windows`` holds them for one
+dimension as an array ``places[j, o]``, the position of element ``j`` of window ``o``, or
+``OUTSIDE`` where that is in the padding or past the window's end.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from fuse.backends.numpy.rules.registry import RuleContext, rule
+
+Array = np.ndarray
+OUTSIDE = -1
+
+
+@dataclass(frozen=True)
+class Windows:
+    """The windows along one dimension of ``size`` elements.
+
+    ``counts`` is the number of elements of each window that lie inside, and ``spans`` the
+    number with the padding counted, but not what lies beyond it.
+    """
+
+    size: int
+    places: Array
+    spans: Array
+
+    @property
+    def counts(self) -> Array:
+        return np.sum(self.places != OUTSIDE, axis=0)
+
+
+def _regular(size: int, out: int, kernel: int, stride: int, padding: int, gap: int) -> Windows:
+    first = np.arange(out) * stride - padding
+    places = first + np.arange(kernel)[:, None] * gap
+    places = np.where((places >= 0) & (places < size), places, OUTSIDE)
+    return Windows(size, places, np.minimum(first + kernel, size + padding) - first)
+
+
+def regular(
+    dims: int,
+    x: Array,
+    out: Sequence[int],
+    kernel: tuple[int, ...],
+    stride: tuple[int, ...],
+    padding: tuple[int, ...],
+    dilation: tuple[int, ...],
+) -> list[Windows]:
+    """The windows of the last ``dims`` dimensions; attributes of length one are repeated."""
+    attributes = [
+        tuple(value) * dims if len(value) == 1 else value
+        for value in (kernel, stride or kernel, padding, dilation)
+    ]
+    sizes = zip(x.shape[-dims:], out[-dims:], *attributes, strict=True)
+    return [_regular(*numbers) for numbers in sizes]
+
+
+def adaptive(x: Array, out: Sequence[int]) -> list[Windows]:
+    """Windows that cut the last ``len(out)`` dimensions of ``x`` into ``out`` equal parts."""
+    return [_adaptive(size, parts) for size, parts in zip(x.shape[-len(out) :], out, strict=True)]
+
+
+def _adaptive(size: int, parts: int) -> Windows:
+    part = np.arange(parts)
+    first, end = part * size // parts, -(-(part + 1) * size // parts)
+    places = first + np.arange(np.max(end - first, initial=0))[:, None]
+    return Windows(size, np.where(places < end, places, OUTSIDE), end - first)
+
+
+def _elements(windows: Sequence[Windows]) -> Iterator[tuple[Array, Array]]:
+    """For every element of a window, row-major: its flat position, and whether it is inside.
+
+    Both have the shape of the result's pooled dimensions.
+    """
+    for taps in itertools.product(*(range(len(window.places)) for window in windows)):
+        flat, inside = np.zeros((), np.int64), np.ones((), bool)
+        for tap, window in zip(taps, windows, strict=True):
+            place = window.places[tap]
+            flat = flat[..., None] * window.size + place
+            inside = inside[..., None] & (place != OUTSIDE)
+        yield np.where(inside, flat, 0), inside
+
+
+def maximum(x: Array, windows: Sequence[Windows]) -> tuple[Array, Array]:
+    """The greatest element of each window and its flat position in the pooled dimensions.
+
+    The first of equal elements wins, and the last NaN of a window, as in PyTorch.
+    """
+    lead = x.shape[: x.ndim - len(windows)]
+    flat = x.reshape(*lead, -1)
+    shape = (*lead, *(window.places.shape[1] for window in windows))
+    best, index, seen = np.zeros(shape, x.dtype), np.zeros(shape, np.int64), np.zeros(shape, bool)
+    for place, inside in _elements(windows):
+        value = flat[..., place]
+        wins = inside & (~seen | (value > best) | (value != value))
+        best, index = np.where(wins, value, best), np.where(wins, place, index)
+        seen |= inside
+    return best, index
+
+
+def scatter(grad: Array, index: Array, sizes: Sequence[int]) -> Array:
+    """Add ``grad`` at flat positions ``index`` of zeros; leading dimensions are independent."""
+    lead = grad.shape[: grad.ndim - len(sizes)]
+    rows = math.prod(lead)
+    total = np.zeros((rows, math.prod(sizes)), grad.dtype)
+    each = math.prod(grad.shape[len(lead) :])
+    np.add.at(total, (np.arange(rows)[:, None], index.reshape(rows, each)), grad.reshape(rows, each))
+    return total.reshape(*lead, *sizes)
+
+
+def window_sums(x: Array, windows: Sequence[Windows]) -> Array:
+    """The sum of every window; padding counts as zero."""
+    lead = x.shape[: x.ndim - len(windows)]
+    flat = x.reshape(*lead, -1)
+    total = np.zeros((*lead, *(window.places.shape[1] for window in windows)), x.dtype)
+    for place, inside in _elements(windows):
+        total += np.where(inside, flat[..., place], np.zeros((), x.dtype))
+    return total
+
+
+def spread_sums(grad: Array, like: Array, windows: Sequence[Windows]) -> Array:
+    """The transpose of ``window_sums``: every element of a window receives its ``grad``."""
+    lead, zero = like.shape[: like.ndim - len(windows)], np.zeros((), grad.dtype)
+    total = np.zeros((*lead, math.prod(like.shape[len(lead) :])), grad.dtype)
+    for place, inside in _elements(windows):
+        np.add.at(total, (..., place), np.where(inside, grad, zero))
+    return total.reshape(like.shape)
+
+
+def divisors(windows: Sequence[Windows], include_padding: bool) -> Array:
+    """The number of elements that each window counts."""
+    product = np.ones((), np.int64)
+    for window in windows:
+        count = window.spans if include_padding else window.counts
+        product = product[..., None] * np.maximum(count, 1)
+    return product
+
+
+def divide(x: Array, by: Any) -> Array:
+    """Quotient in the dtype of ``x``; integers truncate as in C."""
+    if not np.issubdtype(x.dtype, np.integer):
+        return x / np.asarray(by).astype(x.dtype)
+    return np.sign(x) * (np.abs(x) // by)
+
+
+def _max_pool(
+    dims: int,
+    ctx: RuleContext,
+    x: Array,
+    kernel: tuple[int, ...],
+    stride: tuple[int, ...],
+    padding: tuple[int, ...],
+    dilation: tuple[int, ...],
+    ceil_mode: bool,
+) -> tuple[Array, Array]:
+    return maximum(x, regular(dims, x, ctx.out[0].shape, kernel, stride, padding, dilation))
+
+
+def _max_pool_backward(
+    dims: int,
+    ctx: RuleContext,
+    grad: Array,
+    x: Array,
+    kernel: tuple[int, ...],
+    stride: tuple[int, ...],
+    padding: tuple[int, ...],
+    dilation: tuple[int, ...],
+    ceil_mode: bool,
+    indices: Array,
+) -> Array:
+    return scatter(ctx.widened(grad), indices, x.shape[-dims:])
+
+
+def _avg_pool(
+    dims: int,
+    ctx: RuleContext,
+    x: Array,
+    kernel: tuple[int, ...],
+    stride: tuple[int, ...],
+    padding: tuple[int, ...],
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor_override: int | None,
+) -> Array:
+    windows = regular(dims, x, ctx.out[0].shape, kernel, stride, padding, (1,))
+    by = divisors(windows, count_include_pad) if divisor_override is None else divisor_override
+    return divide(window_sums(ctx.widened(x), windows), by)
+
+
+def _avg_pool_backward(
+    dims: int,
+    ctx: RuleContext,
+    grad: Array,
+    x: Array,
+    kernel: tuple[int, ...],
+    stride: tuple[int, ...],
+    padding: tuple[int, ...],
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor_override: int | None,
+) -> Array:
+    windows = regular(dims, x, grad.shape, kernel, stride, padding, (1,))
+    by = divisors(windows, count_include_pad) if divisor_override is None else divisor_override
+    return spread_sums(divide(ctx.widened(grad), by), x, windows)
+
+
+for _dims in (2, 3):
+    rule(f"max_pool{_dims}d_with_indices")(partial(_max_pool, _dims))
+    rule(f"max_pool{_dims}d_with_indices_backward")(partial(_max_pool_backward, _dims))
+    rule(f"avg_pool{_dims}d")(partial(_avg_pool, _dims))
+    rule(f"avg_pool{_dims}d_backward")(partial(_avg_pool_backward, _dims))
