@@ -7,14 +7,17 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/pip install --quiet -c constraints.txt
 TYPECHECK := build/typecheck
 SOURCES := fuse backends cache examples tests bench
+MODES ?= all
+BACKENDS ?= all
 NATIVE := $(wildcard fuse/device/csrc/*.cpp fuse/device/csrc/*.h)
 
-.PHONY: help demo test check format bench clean
+.PHONY: help demo test op-coverage check format bench clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo    install, then train two programs on the CPU and in every mode"
 	@echo "make test    install, then run the tests"
+	@echo "make op-coverage  compare with PyTorch's CPU, operator by operator: docs/op-coverage.md"
 	@echo "make check   formatting, lint, types and import rules"
 	@echo "make bench   run the benchmarks"
 	@echo "make format  format Python and C++"
@@ -25,6 +28,10 @@ demo: $(VENV)/.demo
 
 test: $(VENV)/.tools
 	$(BIN)/pytest
+
+# Resumable: 'make op-coverage FRESH=--fresh' starts anew. MODES, BACKENDS and JOBS narrow it.
+op-coverage: $(VENV)/.tools
+	$(BIN)/fuse coverage --mode $(MODES) --backend $(BACKENDS) $(if $(JOBS),--jobs $(JOBS)) $(FRESH)
 
 check: $(VENV)/.tools
 	$(BIN)/ruff format --check $(SOURCES)
@@ -42,7 +49,7 @@ format: $(VENV)/.tools
 	$(BIN)/clang-format -i $(NATIVE)
 
 bench: $(VENV)/.tools
-	$(BIN)/pytest bench
+	$(BIN)/pytest bench -W default --benchmark-disable-gc
 
 clean:
 	rm -rf build dist demo-output .benchmarks *.egg-info

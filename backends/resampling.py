@@ -127,22 +127,27 @@ def axes(
     sizes: Sequence[int],
     out: Sequence[int],
     args: tuple[Any, ...],
-    kind: type,
+    double: bool,
     backward: bool = False,
 ) -> list[Axis]:
-    """Axes of an operator called with ``args``: ``align_corners`` where it has it, then scales."""
+    """The axes of an ``upsample_*`` operator over its last dimensions, of ``sizes``.
+
+    ``method`` is the operator's name without ``upsample_`` ("nearest2d", "bicubic2d_aa").
+    ``args`` follow the sizes in its call: ``align_corners`` where it has it, then scales.
+    """
+    kind: type = np.float64 if double else np.float32
     whole = backward or len(sizes) == 2
     exact, plain = method.startswith("nearest_exact"), method.startswith("nearest")
     align, factors = (False, args) if plain else (args[0], args[1:])
     factors = factors or (None,) * len(sizes)
-    axes = []
+    found = []
     for size, parts, factor in zip(sizes, out, factors, strict=True):
         if plain:
-            axes.append(nearest(size, parts, factor, exact, whole))
+            found.append(nearest(size, parts, factor, exact, whole))
         elif method.endswith("_aa"):
             name = method.removesuffix("_aa")
-            axes.append(antialiased(name, size, parts, align, factor, kind))
+            found.append(antialiased(name, size, parts, align, factor, kind))
         else:
             make = cubic if method.startswith("bicubic") else linear
-            axes.append(make(size, parts, align, factor, kind))
-    return axes
+            found.append(make(size, parts, align, factor, kind))
+    return found

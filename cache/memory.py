@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 from cachetools import Cache, LRUCache
+
 from fuse.cache.errors import TierBypassError
 from fuse.cache.key import Key
 from fuse.cache.tier import Tier
@@ -15,11 +16,19 @@ from fuse.cache.tier import Tier
 @final
 @dataclass(frozen=True, slots=True)
 class Live:
-    """A live object, its key, and the bytes it is counted with (its stored size, where known)."""
+    """A live object.
+
+    Attributes:
+        key: what it is the object of.
+        value: the object itself.
+        size: the bytes it is counted with (its stored size, where known).
+        origin: the tier it was read from, or ``made``.
+    """
 
     key: Key
     value: Any
     size: int
+    origin: str = "made"
 
 
 @final
@@ -37,6 +46,14 @@ class MemoryTier(Tier[Live]):
         """Return the live object of ``key`` and make it the most recently used. Never raises."""
         with self._lock:
             live: Live | None = self._live.get(key.digest)
+            return live
+
+    def peek(self, key: Key) -> Live | None:
+        """Return the live object of ``key`` without counting this as a use of it."""
+        with self._lock:
+            if key.digest not in self._live:
+                return None
+            live: Live = Cache.__getitem__(self._live, key.digest)
             return live
 
     def put(self, key: Key, value: Live) -> None:
@@ -61,7 +78,7 @@ class MemoryTier(Tier[Live]):
         """Count the object of ``key``, if it is still here, with ``size`` bytes from now on."""
         live = self.get(key)
         if live is not None and live.size != size:
-            self.put(key, Live(live.key, live.value, size))
+            self.put(key, replace(live, size=size))
 
     def stored_keys(self) -> list[Key]:
         """Return the keys of the live objects."""

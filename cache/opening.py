@@ -15,7 +15,6 @@ from fuse.cache.shared import MountedFolder, RemoteStore
 from fuse.cache.store import Store
 from fuse.cache.stored import StoredTier
 from fuse.cache.tiered import TieredCache
-
 from fuse.errors import ConfigError
 
 _URL_MARK = "://"

@@ -28,7 +28,6 @@ from fuse.cache.memory import Live, MemoryTier
 from fuse.cache.settings import CacheSettings
 from fuse.cache.turns import Turns
 from fuse.cache.writer import Writer
-
 from fuse.errors import ConfigError
 
 Object = TypeVar("Object")
@@ -100,6 +99,15 @@ class TieredCache:
             self._notices.emit(_CALLER)
         return value
 
+    def reread(self, key: Key, load: Load[Object]) -> Object | None:
+        """Return what the stored tiers hold now, whatever is in memory, or None.
+
+        For a ``dump`` that merges what it writes with what others wrote meanwhile. Warnings
+        wait for the next call of a user's thread.
+        """
+        value: Object | None = self._lookup(key, load)
+        return value
+
     def get_or_make(
         self,
         key: Key,
@@ -159,6 +167,14 @@ class TieredCache:
                 return level
         names = [level.name for level in self._levels()]
         raise ConfigError(f"this cache has no tier {name!r}; it has {names}")
+
+    def origin(self, key: Key) -> str | None:
+        """Return where the live object of ``key`` came from: a tier's name, or ``made``.
+
+        None when the memory tier does not hold it.
+        """
+        live = self._memory.peek(key)
+        return None if live is None else live.origin
 
     def explain(self, key: Key) -> Explanation:
         """Return why ``key`` misses: the nearest key in memory and on disk.
@@ -234,9 +250,9 @@ class TieredCache:
         self._memory_counters.add("misses" if live is None else "hits")
         return None if live is None else live.value
 
-    def _memory_put(self, key: Key, value: Any, size: int) -> None:
+    def _memory_put(self, key: Key, value: Any, size: int, origin: str = "made") -> None:
         try:
-            self._memory.put(key, Live(key, value, max(size, _UNKNOWN_SIZE)))
+            self._memory.put(key, Live(key, value, max(size, _UNKNOWN_SIZE), origin))
             self._memory_counters.add("puts")
         except TierBypassError as error:
             self._memory_counters.add_reason("bypasses", error.reason)
@@ -274,7 +290,7 @@ class TieredCache:
             level.reject(key, "load", f"{type(error).__name__}: {error}")
             return None
         level.counters.add("hits")
-        self._memory_put(key, value, len(payload))
+        self._memory_put(key, value, len(payload), level.name)
         return value
 
     def _find_or_make(

@@ -21,7 +21,7 @@ from torch import nn
 from torch.nn import functional as F
 
 CONTEXT = 64
-BATCH = 16
+BATCH = 8
 WIDTH = 96
 HEADS = 3
 LAYERS = 4

@@ -51,11 +51,10 @@ def build_model(device: str, seed: int = 0) -> nn.Module:
     torch.manual_seed(seed)
     model = nn.Sequential(
         *(nn.Conv2d(1, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU()),
+        nn.MaxPool2d(2),
         *(nn.Conv2d(16, 32, 3, padding=1, bias=False), nn.BatchNorm2d(32), nn.ReLU()),
         nn.MaxPool2d(2),
-        *(nn.Conv2d(32, 64, 3, padding=1, bias=False), nn.BatchNorm2d(64), nn.ReLU()),
-        nn.MaxPool2d(2),
-        *(nn.Flatten(), nn.Dropout(0.25), nn.Linear(64 * 2 * 2, 10)),
+        *(nn.Flatten(), nn.Dropout(0.25), nn.Linear(32 * 2 * 2, 10)),
     )
     return model.to(device)
 

@@ -14,10 +14,12 @@ from collections.abc import Sequence
 from fuse import __version__
 
 COMMANDS: dict[str, tuple[str, str]] = {
+    "cache": ("fuse.cache_cli", "list, verify, prune, export and import compiled executables"),
+    "coverage": ("fuse.coverage", "compare the device with PyTorch's CPU, operator by operator"),
     "demo": ("fuse.demo", "train two programs on the CPU and in every mode, and compare"),
     "doctor": ("fuse.doctor", "check versions, compiler, devices, settings and cache folder"),
 }
-OPTIONAL = {"matplotlib": "demo", "sklearn": "demo", "tqdm": "demo"}
+OPTIONAL = {"matplotlib": "demo", "sklearn": "demo", "tqdm": "demo", "expecttest": "test"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -7,9 +7,10 @@ with the valid ones.
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 from fuse.errors import ConfigError, describe
 
@@ -44,9 +45,7 @@ def backend() -> str:
 
 def host_fallback() -> str:
     """``FUSE_HOST_FALLBACK``: warn (once an operator, the default), error, or silent."""
-    return choice(
-        "FUSE_HOST_FALLBACK", os.environ.get("FUSE_HOST_FALLBACK", "warn"), FALLBACKS
-    )
+    return choice("FUSE_HOST_FALLBACK", os.environ.get("FUSE_HOST_FALLBACK", "warn"), FALLBACKS)
 
 
 def max_operations() -> int:
@@ -119,16 +118,31 @@ def shared_cache() -> str | None:
     return os.environ.get("FUSE_SHARED_CACHE") or None
 
 
+def shared_options() -> dict[str, Any]:
+    """``FUSE_SHARED_CACHE_OPTIONS``: a JSON object, arguments of the URL's fsspec driver."""
+    text = os.environ.get("FUSE_SHARED_CACHE_OPTIONS") or "{}"
+    remedy = 'give a JSON object such as {"anon": false}'
+    try:
+        options = json.loads(text)
+    except ValueError as error:
+        raise ConfigError(
+            describe(f"FUSE_SHARED_CACHE_OPTIONS is no JSON: {error}", remedy=remedy)
+        ) from error
+    if not isinstance(options, dict):
+        raise ConfigError(describe("FUSE_SHARED_CACHE_OPTIONS is no object", remedy=remedy))
+    return options
+
+
 def cache_key() -> bytes | None:
-    """``FUSE_CACHE_KEY`` (or the file ``FUSE_CACHE_KEY_FILE``): the shared tier's secret."""
+    """``FUSE_CACHE_KEY``: the secret that signs the shared tier's entries."""
     text = os.environ.get("FUSE_CACHE_KEY")
-    path = os.environ.get("FUSE_CACHE_KEY_FILE")
-    if not text and path:
-        try:
-            text = Path(path).read_text().strip()
-        except OSError as error:
-            raise ConfigError(describe(f"FUSE_CACHE_KEY_FILE cannot be read: {error}")) from error
     return text.encode() if text else None
+
+
+def cache_key_file() -> Path | None:
+    """``FUSE_CACHE_KEY_FILE``: a file with that secret, for its owner's eyes only."""
+    path = os.environ.get("FUSE_CACHE_KEY_FILE")
+    return Path(path) if path else None
 
 
 def cache_record() -> Path | None:

@@ -19,11 +19,13 @@ def explain(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
     core.cut(lazy.CUTS["synchronize"])
     before = stats()
     engine.observer = seen = []
+    engine.executables.explaining = True
     try:
         fn(*args, **kwargs)
         core.cut(lazy.CUTS["synchronize"])
     finally:
         engine.observer = None
+        engine.executables.explaining = False
     return "\n".join([*_summary(before, stats()), *_traces(seen)])
 
 
@@ -36,6 +38,10 @@ def _summary(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
         f"traces      {grown('traces')}   chunks {grown('chunks')}",
         f"compiles    {grown('compiles')} in {grown('compile_seconds'):.2f} s",
     ]
+    hits = {
+        name: tier["hits"] - before["cache"][name]["hits"] for name, tier in after["cache"].items()
+    }
+    lines.append("cache       " + ", ".join(f"{count} hits in {n}" for n, count in hits.items()))
     for name in ("cuts", "host_fallbacks"):
         counts = {
             key: count - before[name].get(key, 0)
@@ -60,4 +66,7 @@ def _traces(seen: list[tuple[str, Any]]) -> list[str]:
                 f"({sum(i.layout.nbytes for i in chunk.inputs)} bytes), "
                 f"{len(chunk.outputs)} out, {len(chunk.donated)} donated"
             )
+            found = runnable.stages[index].found
+            lines.append(f"    {found}")
+            lines += [f"      {line}" for line in found.miss.splitlines()]
     return lines

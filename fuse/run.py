@@ -6,38 +6,31 @@ seen, to plan a trace it has never cut, and once a chunk to run it.
 
 from __future__ import annotations
 
-import hashlib
-import importlib
-import sys
-import time
 import warnings
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from fuse import __version__, config
+from fuse import config
 from fuse.backends.base import Backend, Chunk
 from fuse.backends.registry import get_backend
+from fuse.cache.background import call_at_exit
 from fuse.cache.key import Key
-from fuse.cache.settings import CacheSettings
-from fuse.cache.opening import open_cache
 from fuse.debug import check_finite, check_indices
 from fuse.describe import build_node
 from fuse.errors import ExecutionError, HostFallbackError, describe
+from fuse.executables import Executables, Found, chunk_text, key_of
 from fuse.plan.plan import Plan, PlannedChunk
 from fuse.plan.planner import plan as make_plan
 from fuse.trace.node import Leaf, Node, Trace
 from fuse.trace.renumber import renumber
-from fuse.trace.signature import program_text
 from fuse.trace.source import user_line
 from fuse.trace.views import dynamic_bounds
-
+from fuse.verdicts import Verdicts
 
 COMPILE_THREADS = 2
 """Chunks compiled at once: XLA's compiler uses one core for most of its time."""
@@ -65,6 +58,7 @@ class Stage:
     outputs: tuple[int, ...]
     scalars: tuple[int, ...]
     release: tuple[int, ...]
+    found: Found
 
 
 @dataclass(slots=True)
@@ -87,8 +81,6 @@ class Counters:
     """What ``fuse.stats()`` adds to the recorder's own numbers."""
 
     chunks: int = 0
-    compiles: int = 0
-    compile_seconds: float = 0.0
     host_fallbacks: Counter[str] = field(default_factory=Counter)
     shape_caps: Counter[str] = field(default_factory=Counter)
 
@@ -110,7 +102,9 @@ class Engine:
         self._in_flight: list[Any] = []
         self._converting = False
         self.observer: list[tuple[str, Runnable]] | None = None
-        self.cache = open_cache(cache_settings())
+        self.executables = Executables()
+        self.verdicts = Verdicts(self.backend, self.executables.cache)
+        call_at_exit(self._save)
 
     # ---- a call never seen ------------------------------------------------------------
 
@@ -126,7 +120,7 @@ class Engine:
         """The call as ``(node, random blocks, pinned places)``; ``None`` sends it to the host."""
         node = build_node(name, args, operands, tensors, writes, results, self.backend.has_rule)
         probe = Trace.of([(node, ())]).nodes[0]
-        reason = self.backend.reject(probe)
+        reason = self.verdicts.reject(probe)
         if reason is not None:
             self._reasons[name] = reason
             return None
@@ -140,7 +134,7 @@ class Engine:
                 zero = type(view)(view.dtype, view.shape, view.strides, 0)
                 return dynamic_bounds(operand.layout, zero)
         probe = Trace.of([(node, (place,))]).nodes[0]
-        return () if self.backend.reject(probe) is None else None
+        return () if self.verdicts.reject(probe) is None else None
 
     # ---- a trace never cut ------------------------------------------------------------
 
@@ -155,29 +149,31 @@ class Engine:
         plan = make_plan(trace, live, donatable, self.whole)
         runnable = self._bind(plan)
         self.plans.append(runnable)
+        self.verdicts.save()
         return runnable
 
     def _bind(self, plan: Plan) -> Runnable:
         """Find or compile every chunk's executable, different ones in parallel."""
         chunks = [local_chunk(planned) for planned in plan.chunks]
-        keys = [self._key(chunk) for chunk in chunks]
-        wanted = {key.digest: (key, chunk) for key, chunk in zip(keys, chunks, strict=True)}
+        keys = [key_of(self.backend, chunk) for chunk in chunks]
+        wanted = {key.digest: (chunk, key) for key, chunk in zip(keys, chunks, strict=True)}
         if len(wanted) == 1:
-            found = [self._executable(*pair) for pair in wanted.values()]
+            results = [self._find(*pair) for pair in wanted.values()]
         else:
             with ThreadPoolExecutor(COMPILE_THREADS, "fuse-compile") as pool:
-                found = list(pool.map(lambda pair: self._executable(*pair), wanted.values()))
-        executables = dict(zip(wanted, found, strict=True))
+                results = list(pool.map(lambda pair: self._find(*pair), wanted.values()))
+        found = dict(zip(wanted, results, strict=True))
         final: dict[int, int] = {}
         for index, planned in enumerate(plan.chunks):
             final |= dict.fromkeys((leaf.value for leaf in planned.inputs), index)
         stages = tuple(
             Stage(
-                executable=executables[key.digest],
+                executable=found[key.digest].executable,
                 inputs=tuple(leaf.value for leaf in planned.inputs),
                 outputs=planned.outputs,
                 scalars=planned.scalars,
                 release=tuple(v for v, at in final.items() if at == index and v not in plan.live),
+                found=found[key.digest],
             )
             for index, (key, planned) in enumerate(zip(keys, plan.chunks, strict=True))
         )
@@ -189,34 +185,8 @@ class Engine:
         )
         return Runnable(plan, stages, leaves, plan.donated, direct)
 
-    def _executable(self, key: Key, chunk: Chunk) -> Any:
-        return self.cache.get_or_make(
-            key, load=self.backend.load, make=lambda: self._compile(chunk), dump=self.backend.dump
-        )
-
-    def _compile(self, chunk: Chunk) -> Any:
-        started = time.perf_counter()
-        try:
-            executable = self.backend.compile(chunk)
-        except Exception as error:
-            raise ExecutionError(_chunk_text("compiling a chunk failed", chunk, error)) from error
-        self.counters.compiles += 1
-        self.counters.compile_seconds += time.perf_counter() - started
-        if "recompiles" in config.explain():
-            print(f"fuse: compiled {len(chunk.nodes)} operations: {chunk}", file=sys.stderr)
-        return executable
-
-    def _key(self, chunk: Chunk) -> Key:
-        program = program_text(chunk.nodes)
-        fields = {
-            "program": hashlib.sha256(program.encode()).hexdigest(),
-            "inputs": ", ".join(map(str, chunk.inputs)),
-            "outputs": repr(chunk.outputs),
-            "donated": repr(chunk.donated),
-            "format": f"{__version__} {source_digest()}",
-            **self.backend.fingerprint(),
-        }
-        return Key.of(fields, label=f"{len(chunk.nodes)} operations")
+    def _find(self, chunk: Chunk, key: Key) -> Found:
+        return self.executables.find(self.backend, chunk, key)
 
     # ---- running ----------------------------------------------------------------------
 
@@ -274,7 +244,7 @@ class Engine:
             else:
                 results = self._run_stages(runnable, leaves, scalars)
         except Exception as error:
-            text = _chunk_text("running a chunk failed", runnable.plan.trace, error)
+            text = chunk_text("running a chunk failed", runnable.plan.trace, error)
             raise ExecutionError(text) from error
         self._in_flight = results
         return results
@@ -319,23 +289,25 @@ class Engine:
     def switch(self, name: str) -> None:
         """Use another backend from now on; arrays are converted where they are next read."""
         self.backend = get_backend(name)
+        self.verdicts.save(final=True)
+        self.verdicts = Verdicts(self.backend, self.executables.cache)
         self._converting = True
         self._reasons.clear()
 
     def close(self) -> None:
         """Finish what runs; called once at the end of the process."""
         self.wait()
-        self.cache.close()
+        self.executables.cache.close()
+
+    def _save(self) -> None:
+        self.verdicts.save(final=True)
 
     def stats(self) -> dict[str, Any]:
         """The engine's part of ``fuse.stats()``."""
         counters = self.counters
         return {
             "chunks": counters.chunks,
-            "compiles": counters.compiles,
-            "compile_seconds": counters.compile_seconds,
-            "cache": self.cache.stats()["tiers"],
-            "cache_events": self.cache.stats()["events"],
+            **self.executables.stats(),
             "host_fallbacks": dict(counters.host_fallbacks),
             "shape_caps": dict(counters.shape_caps),
         }
@@ -343,6 +315,7 @@ class Engine:
     def reset_stats(self) -> None:
         """Set the counters to zero."""
         self.counters = Counters()
+        self.executables.reset_stats()
 
     def ragged(self, name: str, why: str) -> None:
         """A place whose shapes keep changing runs uncompiled; counted, and said once."""
@@ -389,42 +362,9 @@ def local_chunk(planned: PlannedChunk) -> Chunk:
     return Chunk(nodes, inputs, outputs, planned.donated, len(planned.scalars))
 
 
-def cache_settings() -> CacheSettings:
-    """The cache's settings as the environment gives them."""
-    return CacheSettings(
-        mode=config.cache_mode(),
-        directory=config.cache_dir(),
-        disk_bytes=config.disk_bytes(),
-        memory_entries=config.memory_entries(),
-        memory_bytes=config.memory_bytes(),
-        shared=config.shared_cache(),
-        key=config.cache_key(),
-        record=config.cache_record(),
-        lease_seconds=config.lease_seconds(),
-    )
-
-
-@lru_cache(maxsize=1)
-def source_digest() -> str:
-    """A digest of the sources that turn a program into an executable: another one, another key."""
-    digest = hashlib.sha256()
-    for name in ("fuse.trace", "fuse.backends.xla", "fuse.backends.xla.rules"):
-        folder = Path(importlib.import_module(name).__file__ or "").parent
-        for path in sorted(folder.glob("*.py")):
-            digest.update(path.read_bytes())
-    return digest.hexdigest()[:16]
-
-
 class ShapeCapWarning(UserWarning):
     """Shapes keep changing at one place: it runs without compiling."""
 
 
 class HostFallbackWarning(UserWarning):
     """An operator ran on the host: right, but not on the device."""
-
-
-def _chunk_text(what: str, chunk: Chunk | Trace, error: Exception) -> str:
-    lines = [f"    {node.op}  {node.source}" for node in chunk.nodes[:20]]
-    if len(chunk.nodes) > 20:
-        lines.append(f"    ... and {len(chunk.nodes) - 20} more")
-    return "\n".join([f"{what}: {type(error).__name__}: {error}", "  operations:", *lines])

@@ -12,9 +12,17 @@ def stats() -> dict[str, Any]:
 
     Keys: ``operations`` (recorded), ``known_operations`` (of these, on a known stream),
     ``traces``, ``cuts`` (reason -> count), ``chunks`` (executed), ``compiles``,
-    ``compile_seconds``, ``cache`` (tier -> counters with ``hits`` and ``misses``),
-    ``host_fallbacks`` (operator -> count), ``shape_caps``
-    (operator -> places whose shapes keep changing), ``uncompiled_operations`` (run there), ``known_calls`` (nodes of the trie).
+    ``compile_seconds``, ``cache`` and ``cache_events``, ``host_fallbacks`` (operator ->
+    count), ``shape_caps`` (operator -> places whose shapes keep changing),
+    ``uncompiled_operations`` (run there), ``known_calls`` (nodes of the trie).
+
+    ``cache`` has one dict a tier (``memory``, and ``disk`` and ``shared`` where there are)
+    with ``hits``, ``misses``, ``puts``, ``evictions``; ``bypasses`` (the tier was not asked),
+    ``rejections`` (an entry must not be used) and ``failures``, each reason -> count; and for
+    memory ``entries`` and ``bytes``, which are not counters. One entry holds what earlier
+    processes found out about operations (see docs/cache.md) and is counted like the others.
+    ``cache_events`` counts what happened between tiers and processes: ``makes``, leases
+    (``lease-held``, ``lease-waits``, ``lease-timeout``, ...), ``races``, full queues.
     """
     return {**lazy.core().stats(), **lazy.engine().stats()}
 

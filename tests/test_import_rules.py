@@ -28,13 +28,17 @@ LEVELS = (
     ("errors", "config"),
     ("trace",),
     ("plan", "backends", "cache"),
-    ("debug", "describe", "run"),
+    ("debug", "describe", "executables", "verdicts", "run"),
     ("device",),
     ("modes", "statistics", "explain", "examples"),
-    ("doctor", "demo", "cli"),
+    ("doctor", "demo", "coverage", "cache_cli", "cli"),
 )
 LEVEL = {part: level for level, parts in enumerate(LEVELS) for part in parts}
-TOGETHER = ({"debug", "describe", "run"}, {"errors", "config"}, {"statistics", "explain", "modes"})
+TOGETHER = (
+    {"debug", "describe", "executables", "verdicts", "run"},
+    {"errors", "config"},
+    {"statistics", "explain", "modes"},
+)
 FACE = "fuse"  # fuse/__init__.py: it loads its names lazily, so anybody may import it
 
 

@@ -16,7 +16,7 @@ from fuse.trace.bind import bind
 from fuse.trace.decompose import Decomposition, Ref
 from fuse.trace.node import DtypeArg, HostArg, Node, NumberArg, TensorArg
 from fuse.trace.promote import promoted_operands, result_type
-from fuse.trace.spec import TensorSpec, View
+from fuse.trace.spec import TensorSpec, View, contiguous_strides
 
 Steps = Callable[[Node], Decomposition | None]
 Call = Callable[[str, RuleContext, Sequence[Any], dict[str, Any]], Any]
@@ -157,10 +157,13 @@ def context_of(node: Node, scalars: Scalars) -> RuleContext:
     specs += [write.view.spec for write in node.writes]
     out = tuple(specs[slot] for slot in node.slots if slot is not None)
     promoted = result_type(promoted_operands(node)) or (out[0].dtype if out else "float32")
-    if node.random is None:
-        return RuleContext(out, promoted)
-    seed, offset = scalars.unsigned(node.random), scalars.unsigned(node.random + 1)
-    return RuleContext(out, promoted, seed, offset)
+    seed = offset = None
+    if node.random is not None:
+        seed, offset = scalars.unsigned(node.random), scalars.unsigned(node.random + 1)
+    contiguous = tuple(
+        operand.view.strides == contiguous_strides(operand.view.shape) for operand in node.operands
+    )
+    return RuleContext(out, promoted, seed, offset, contiguous)
 
 
 def flatten(results: Any) -> list[Any]:

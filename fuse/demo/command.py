@@ -15,7 +15,7 @@ from fuse.demo.report import NOTE, plot, table
 from fuse.examples import digits
 
 DIGITS_STEPS = 5 * (digits.TRAINING_IMAGES // digits.BATCH)
-CHARGPT_STEPS = 200
+CHARGPT_STEPS = 250
 PLOT = "fuse-demo.png"
 
 

@@ -90,6 +90,9 @@ def initialise() -> None:
         for generator in _state["generators"]:
             generator.manual_seed(_state["seed"])
     register_optimizer_step_post_hook(_optimizer_step)
+    # Backward passes on the calling thread, as on the CPU: handing each to a thread of the
+    # device costs more than recording it, and there is one queue whichever thread records.
+    torch.autograd.set_multithreading_enabled(False)
     atexit.register(_shut_down)
 
 

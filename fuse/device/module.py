@@ -39,6 +39,13 @@ def _is_in_bad_fork() -> bool:
     return lazy.in_bad_fork()
 
 
+def __getattr__(name: str) -> Any:
+    """``_initialized``, by which PyTorch asks whether there is random state to keep."""
+    if name == "_initialized":
+        return lazy.is_initialised()
+    raise AttributeError(f"module 'torch.tpu' has no attribute {name!r}")
+
+
 def is_available() -> bool:
     """Whether there is a device to use: always, for XLA on the CPU needs nothing else."""
     return True

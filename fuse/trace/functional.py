@@ -61,7 +61,11 @@ def functional_name(name: str, has_rule: Callable[[str], bool]) -> str:
 
 
 def _functional_of_out(base: str, schema: Any) -> str | None:
-    wanted = [(a.name, str(a.type)) for a in schema.arguments if not is_out(a)]
+    wanted = [
+        (a.name, str(a.type))
+        for a in schema.arguments
+        if not is_out(a) and a.name not in DROPPED
+    ]
     packet = getattr(torch.ops.aten, base, None)
     fallback = None
     for overload in packet.overloads() if packet is not None else ():
@@ -70,7 +74,7 @@ def _functional_of_out(base: str, schema: Any) -> str | None:
             continue
         having = [(a.name, str(a.type)) for a in candidate.arguments if a.name not in DROPPED]
         name = base if overload == "default" else f"{base}.{overload}"
-        if having == [pair for pair in wanted if pair[0] not in DROPPED]:
+        if having == wanted:
             return name
         # Factories: the functional form has a dtype that out= takes from its tensor.
         if [pair for pair in having if pair[0] != "dtype"] == wanted:

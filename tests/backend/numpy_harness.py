@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Iterator
-from types import ModuleType
+from contextlib import nullcontext
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -103,7 +104,11 @@ def check(name: str, *args: Any, **kwargs: Any) -> None:
         )  # fmt: skip
 
 
+# What a test that calls a rule itself uses of JAX: nothing is compiled here.
+_NOT_JAX = SimpleNamespace(jit=lambda function: function, enable_x64=lambda _: nullcontext())
+
 _SWAPPED: dict[str, Any] = {
+    "jax": _NOT_JAX,
     "run": run,
     "check": check,
     "RULES": RULES,
@@ -114,24 +119,33 @@ _SWAPPED: dict[str, Any] = {
 }
 
 
-def adopt(cases: ModuleType, namespace: dict[str, Any], leave_out: Collection[str] = ()) -> None:
+def adopt(
+    cases: ModuleType,
+    namespace: dict[str, Any],
+    leave_out: Collection[str] = (),
+    **swapped: Any,
+) -> None:
     """Put the tests of ``cases`` into a test file's ``globals()``, to run on the NumPy rules.
 
     ``cases`` is a file of XLA rule tests; whatever it imported from ``rule_harness`` and
     from XLA's registry is replaced by its counterpart while a test of ``namespace`` runs.
-    ``leave_out`` names the tests that speak of XLA alone; each must exist.
+    ``swapped`` adds names of ``cases`` to these. ``leave_out`` names the tests that speak of
+    XLA alone; each must exist.
     """
     found = {name for name in vars(cases) if name.startswith("test_")}
     assert found >= set(leave_out), f"no such tests: {set(leave_out) - found}"
     for name in sorted(found - set(leave_out)):
-        assert name not in namespace, f"{name} is there already"
-        namespace[name] = getattr(cases, name)
+        free = name if name not in namespace else f"{name}_{cases.__name__.rpartition('_')[2]}"
+        assert free not in namespace, f"{free} is there already"
+        namespace[free] = getattr(cases, name)
 
     @pytest.fixture(autouse=True)
     def on_numpy(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         for name, value in _SWAPPED.items():
             if hasattr(cases, name):
                 monkeypatch.setattr(cases, name, value)
+        for name, value in swapped.items():
+            monkeypatch.setattr(cases, name, value)
         with np.errstate(all="ignore"):
             yield
 

@@ -142,7 +142,8 @@ def test_a_quantized_tensor_is_refused_by_name():
 @pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental:UserWarning")
 def test_a_dtype_the_backend_lacks_is_refused_by_name():
     with pytest.raises((RuntimeError, TypeError), match="complex32"):
-        torch.ones(2, dtype=torch.complex32).to(DEVICE).cpu()
+        torch.ones(2, dtype=torch.complex32).to(DEVICE).clone().cpu()
+    assert torch.ones(2, device=DEVICE).sum().item() == 2
 
 
 @pytest.mark.parametrize(

@@ -119,7 +119,6 @@ def test_checkpointing(reentrant: bool):
     compare_with_cpu(program)
 
 
-@pytest.mark.xfail(strict=True, reason="torch.tpu has no _initialized: checkpoints save no state")
 def test_checkpointing_repeats_the_random_numbers():
     """The recomputation draws what the first pass drew: a gradient is 0 exactly where y is."""
     drop = nn.Dropout(0.5)

@@ -29,7 +29,6 @@ DRAWS: dict[str, Callable[[], torch.Tensor]] = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:aten..randperm")
 @pytest.mark.parametrize("name", DRAWS)
 def test_a_seed_gives_the_same_numbers_in_every_mode(name: str):
     found = []

@@ -13,12 +13,7 @@ from tests.programs.harness import compare_with_cpu, train
 pytestmark = pytest.mark.usefixtures("mode")
 
 
-GRU = pytest.param(
-    nn.GRU, marks=pytest.mark.xfail(strict=True, reason="_thnn_fused_gru_cell has no meta kernel")
-)
-
-
-@pytest.mark.parametrize("kind", [nn.RNN, GRU, nn.LSTM])
+@pytest.mark.parametrize("kind", [nn.RNN, nn.GRU, nn.LSTM])
 def test_a_layer_trains(kind: Any):
     def program(device):
         model = kind(5, 6, batch_first=True)
@@ -28,7 +23,7 @@ def test_a_layer_trains(kind: Any):
     compare_with_cpu(program, runs=2)
 
 
-@pytest.mark.parametrize("kind", [GRU, nn.LSTM])
+@pytest.mark.parametrize("kind", [nn.GRU, nn.LSTM])
 def test_two_layers_in_both_directions(kind: Any):
     def program(device):
         model = kind(3, 4, num_layers=2, bidirectional=True).to(device)
@@ -40,7 +35,6 @@ def test_two_layers_in_both_directions(kind: Any):
     compare_with_cpu(program)
 
 
-@pytest.mark.xfail(strict=True, reason="_thnn_fused_gru_cell has no meta kernel")
 def test_cells_in_a_python_loop():
     def program(device):
         lstm, gru = nn.LSTMCell(3, 4).to(device), nn.GRUCell(4, 4).to(device)
@@ -55,7 +49,6 @@ def test_cells_in_a_python_loop():
     compare_with_cpu(program)
 
 
-@pytest.mark.xfail(strict=True, reason="_thnn_fused_gru_cell has no meta kernel")
 def test_a_packed_sequence():
     def program(device):
         model = nn.GRU(3, 4, batch_first=True).to(device)

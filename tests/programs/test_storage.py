@@ -52,7 +52,6 @@ def test_set_shares_a_storage():
     compare_with_cpu(program)
 
 
-@pytest.mark.xfail(run=False, reason="a storage that grows keeps its old array: segmentation fault")
 def test_untyped_storage_is_made_resized_and_filled():
     def program(device):
         storage = torch.UntypedStorage(8, device=device.type)

@@ -1,6 +1,34 @@
 """NumPy rules, one file an operator family. Importing this package fills the table."""
 
+import fuse.backends.numpy.rules.activation  # noqa: F401
+import fuse.backends.numpy.rules.adaptive_pooling  # noqa: F401
 import fuse.backends.numpy.rules.arithmetic  # noqa: F401
+import fuse.backends.numpy.rules.attention  # noqa: F401
 import fuse.backends.numpy.rules.comparison  # noqa: F401
+import fuse.backends.numpy.rules.convolution  # noqa: F401
+import fuse.backends.numpy.rules.distance  # noqa: F401
+import fuse.backends.numpy.rules.embedding  # noqa: F401
 import fuse.backends.numpy.rules.factories  # noqa: F401
+import fuse.backends.numpy.rules.fft  # noqa: F401
+import fuse.backends.numpy.rules.grid_sample  # noqa: F401
+import fuse.backends.numpy.rules.indexing  # noqa: F401
+import fuse.backends.numpy.rules.linalg  # noqa: F401
+import fuse.backends.numpy.rules.linalg_solve  # noqa: F401
+import fuse.backends.numpy.rules.loss  # noqa: F401
+import fuse.backends.numpy.rules.matmul  # noqa: F401
+import fuse.backends.numpy.rules.normalization  # noqa: F401
+import fuse.backends.numpy.rules.padding  # noqa: F401
 import fuse.backends.numpy.rules.pointwise  # noqa: F401
+import fuse.backends.numpy.rules.polynomials  # noqa: F401
+import fuse.backends.numpy.rules.pooling  # noqa: F401
+import fuse.backends.numpy.rules.random  # noqa: F401
+import fuse.backends.numpy.rules.recurrent  # noqa: F401
+import fuse.backends.numpy.rules.reduction  # noqa: F401
+import fuse.backends.numpy.rules.scan  # noqa: F401
+import fuse.backends.numpy.rules.scatter  # noqa: F401
+import fuse.backends.numpy.rules.shape  # noqa: F401
+import fuse.backends.numpy.rules.slicing  # noqa: F401
+import fuse.backends.numpy.rules.softmax  # noqa: F401
+import fuse.backends.numpy.rules.sorting  # noqa: F401
+import fuse.backends.numpy.rules.special  # noqa: F401
+import fuse.backends.numpy.rules.upsample  # noqa: F401

@@ -17,6 +17,7 @@ from fuse.backends.numpy.rules.pooling import (
     window_sums,
 )
 from fuse.backends.numpy.rules.registry import RuleContext, rule
+from fuse.backends.numpy.rules.windows import merged
 
 Array = np.ndarray
 
@@ -48,8 +49,8 @@ def _adaptive_maximum_backward(
 def _unpool(x: Array, indices: Array, sizes: tuple[int, ...]) -> Array:
     """Zeros of ``sizes`` with every ``x`` where its index says; leading dims independent."""
     lead = x.shape[: x.ndim - len(sizes)]
-    result = np.zeros((math.prod(lead), math.prod(sizes)), x.dtype)
-    np.put_along_axis(result, indices.reshape(len(result), -1), x.reshape(len(result), -1), 1)
+    result = np.zeros((*lead, math.prod(sizes)), x.dtype)
+    np.put_along_axis(result, merged(indices, len(sizes)), merged(x, len(sizes)), -1)
     return result.reshape(*lead, *sizes)
 
 
@@ -95,7 +96,7 @@ def _fractional(
     dims = len(output_size)
     lead, sizes = x.shape[:-dims], x.shape[-dims:]
     samples = samples.reshape(*lead, dims) if x.ndim > dims + 1 else samples[0]
-    flat = x.reshape(*lead, -1)
+    flat = merged(x, dims)
     place = np.zeros((*lead, *(1,) * dims, *(1,) * dims), np.int64)  # [*, *output, *kernel]
     for dim, (size, out, taps) in enumerate(zip(sizes, output_size, kernel, strict=True)):
         starts = _fractional_starts(samples[..., order[dim]], size, out, taps)

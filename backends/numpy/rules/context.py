@@ -22,12 +22,15 @@ class RuleContext:
         result_type: PyTorch's promoted dtype over all tensor and Scalar operands
             (``torch.result_type`` generalised to n operands).
         seed, offset: integers below 2**64 for a random operator, else ``None``.
+        contiguous: whether each tensor operand, in order, is row-major; empty where that is
+            not known (a step of a decomposition).
     """
 
     out: tuple[TensorSpec, ...]
     result_type: str
     seed: int | None = None
     offset: int | None = None
+    contiguous: tuple[bool, ...] = ()
 
     def promoted(self, *values: Any) -> tuple[np.ndarray, ...]:
         """Convert operands to ``result_type``; shapes stay as they are."""

@@ -137,7 +137,8 @@ def _logspace(
 
 @rule("eye", "eye.m")
 def _eye(ctx: RuleContext, n: int, m: int | None = None, dtype: str | None = None) -> np.ndarray:
-    return np.eye(*ctx.out[0].shape)
+    rows, columns = ctx.out[0].shape
+    return np.eye(rows, columns)
 
 
 @rule("tril_indices")

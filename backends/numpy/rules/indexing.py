@@ -75,9 +75,7 @@ def _clamped(self: Array, indices: Indices) -> Indices:
 
 
 @rule("_unsafe_masked_index")
-def _masked_index(
-    ctx: RuleContext, self: Array, mask: Array, indices: Indices, fill: Any
-) -> Array:
+def _masked_index(ctx: RuleContext, self: Array, mask: Array, indices: Indices, fill: Any) -> Array:
     return np.where(mask, self[_key(_clamped(self, indices))], convert(fill, self.dtype.name))
 
 

@@ -5,6 +5,7 @@ Half-precision operands are multiplied and added in float32, as PyTorch accumula
 
 from __future__ import annotations
 
+import math
 import string
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 
 from fuse.backends.numpy.rules.context import convert
 from fuse.backends.numpy.rules.registry import RuleContext, rule
+from fuse.backends.numpy.rules.special import erf
 
 Array = np.ndarray
 
@@ -71,6 +73,23 @@ def _addmm_dtype(
     alpha: Any = 1,
 ) -> Array:
     return _add(ctx, base, product(ctx, x, y), beta, alpha)
+
+
+@rule("_addmm_activation")
+def _addmm_activation(
+    ctx: RuleContext,
+    base: Array,
+    x: Array,
+    y: Array,
+    *,
+    beta: Any = 1,
+    alpha: Any = 1,
+    use_gelu: bool = False,
+) -> Array:
+    value = _add(ctx, base, product(ctx, x, y), beta, alpha)
+    if use_gelu:
+        return (value * (1 + erf(value / math.sqrt(2))) / 2).astype(value.dtype)
+    return np.maximum(value, 0)
 
 
 @rule("addbmm")

@@ -138,7 +138,9 @@ def _col2im(
     out = _counts(output_size, kernel, dilation, padding, stride)
     lead = ctx.out[0].shape[:-2]
     columns = ctx.widened(self).reshape(*lead, kernel[0] * kernel[1], *out)
-    image = np.zeros((*lead, *(n + 2 * p for n, p in zip(output_size, padding))), columns.dtype)
+    image = np.zeros(
+        (*lead, *(n + 2 * p for n, p in zip(output_size, padding, strict=True))), columns.dtype
+    )
     for number, (_, under) in enumerate(taps(out, kernel, stride, dilation)):
         image[under] += columns[..., number, :, :]
     return cropped(image, padding)

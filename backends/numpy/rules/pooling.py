@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from fuse.backends.numpy.rules.registry import RuleContext, rule
+from fuse.backends.numpy.rules.windows import merged
 
 Array = np.ndarray
 OUTSIDE = -1
@@ -26,8 +27,8 @@ OUTSIDE = -1
 class Windows:
     """The windows along one dimension of ``size`` elements.
 
-    ``counts`` is the number of elements of each window that lie inside, and ``spans`` the
-    number with the padding counted, but not what lies beyond it.
+    ``spans`` is the number of elements of each window with the padding counted, but not what
+    lies beyond it.
     """
 
     size: int
@@ -36,6 +37,7 @@ class Windows:
 
     @property
     def counts(self) -> Array:
+        """How many elements of each window lie inside."""
         return np.sum(self.places != OUTSIDE, axis=0)
 
 
@@ -96,7 +98,7 @@ def maximum(x: Array, windows: Sequence[Windows]) -> tuple[Array, Array]:
     The first of equal elements wins, and the last NaN of a window, as in PyTorch.
     """
     lead = x.shape[: x.ndim - len(windows)]
-    flat = x.reshape(*lead, -1)
+    flat = merged(x, len(windows))
     shape = (*lead, *(window.places.shape[1] for window in windows))
     best, index, seen = np.zeros(shape, x.dtype), np.zeros(shape, np.int64), np.zeros(shape, bool)
     for place, inside in _elements(windows):
@@ -113,14 +115,16 @@ def scatter(grad: Array, index: Array, sizes: Sequence[int]) -> Array:
     rows = math.prod(lead)
     total = np.zeros((rows, math.prod(sizes)), grad.dtype)
     each = math.prod(grad.shape[len(lead) :])
-    np.add.at(total, (np.arange(rows)[:, None], index.reshape(rows, each)), grad.reshape(rows, each))
+    np.add.at(
+        total, (np.arange(rows)[:, None], index.reshape(rows, each)), grad.reshape(rows, each)
+    )
     return total.reshape(*lead, *sizes)
 
 
 def window_sums(x: Array, windows: Sequence[Windows]) -> Array:
     """The sum of every window; padding counts as zero."""
     lead = x.shape[: x.ndim - len(windows)]
-    flat = x.reshape(*lead, -1)
+    flat = merged(x, len(windows))
     total = np.zeros((*lead, *(window.places.shape[1] for window in windows)), x.dtype)
     for place, inside in _elements(windows):
         total += np.where(inside, flat[..., place], np.zeros((), x.dtype))

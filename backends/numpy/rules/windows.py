@@ -1,8 +1,9 @@
-"""Where the elements under a sliding window lie: convolution, im2col."""
+"""Spatial dimensions: padded, merged, and as seen through a sliding window."""
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -23,6 +24,12 @@ def taps(
         for count, k, step, gap in zip(out, place, stride, dilation, strict=True):
             index.append(slice(k * gap, k * gap + (count - 1) * step + 1, step))
         yield place, (..., *index)
+
+
+def merged(value: np.ndarray, dims: int) -> np.ndarray:
+    """``value`` with its last ``dims`` dimensions as one."""
+    lead = value.ndim - dims
+    return value.reshape(*value.shape[:lead], math.prod(value.shape[lead:]))
 
 
 def padded(value: np.ndarray, padding: Sequence[int]) -> np.ndarray:

@@ -9,6 +9,7 @@
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "generator.h"
@@ -79,7 +80,10 @@ at::Tensor padded(const at::Tensor& bytes, size_t nbytes) {
 
 // The whole buffer's bytes. A storage grown past its value (resize_) is padded with zeros.
 at::Tensor bytes_behind(Buffer* buffer, bool keep) {
-  Array array = Recorder::global().materialise(buffer, read_reason);
+  // A value that is there already needs no lock: changing it at the same time would be a race
+  // of the program's own.
+  const bool there = !buffer->pending && !buffer->poison;
+  Array array = there ? buffer->array : Recorder::global().materialise(buffer, read_reason);
   const auto options = at::TensorOptions().dtype(at::kByte);
   if (!array.defined()) {
     return at::zeros({static_cast<int64_t>(buffer->nbytes)}, options);
@@ -103,19 +107,24 @@ class HostCall {
  public:
   HostCall(const OpInfo& info, torch::jit::Stack* stack, bool ragged)
       : info_(info), stack_(stack), ragged_(ragged), start_(stack->size() - info.kinds.size()) {
-    originals_.assign(stack->begin() + static_cast<ptrdiff_t>(start_), stack->end());
+    for (size_t at = start_; at < stack->size(); ++at) {
+      originals_.push_back(std::move((*stack)[at]));
+    }
     own_written();
     for (size_t at = 0; at < originals_.size(); ++at) {
       (*stack_)[start_ + at] = to_host(originals_[at]);
+      if (info_.written[at]) {
+        hosts_.push_back((*stack_)[start_ + at]);
+      }
     }
-    hosts_.assign(stack->begin() + static_cast<ptrdiff_t>(start_), stack->end());
   }
 
   // After the kernel: the stack holds its results.
   void finish() {
+    size_t written = 0;
     for (size_t at = 0; at < originals_.size(); ++at) {
       if (info_.written[at]) {
-        store_written(originals_[at], hosts_[at]);
+        store_written(originals_[at], hosts_[written++]);
       }
     }
     const size_t first = stack_->size() - info_.returns.size();
@@ -186,7 +195,9 @@ class HostCall {
     Buffer* buffer = Buffer::of(tensor);
     const Owned* owned = find(buffer);
     // A ragged stream reads the same weights over and over: it keeps their host views.
-    return view_of(tensor, owned != nullptr ? owned->bytes : bytes_behind(buffer, ragged_));
+    at::Tensor host = view_of(tensor, owned != nullptr ? owned->bytes : bytes_behind(buffer, ragged_));
+    read_.push_back(host.storage().data());
+    return host;
   }
 
   c10::IValue to_host(const c10::IValue& value) {
@@ -247,7 +258,7 @@ class HostCall {
   }
 
   void assign(Buffer* buffer, const at::Tensor& bytes, uint32_t layout) const {
-    buffer->ragged = ragged_;
+    // An overwritten buffer keeps its kind: parameters updated from ragged gradients stay compiled.
     Recorder::global().assign(buffer, c10::make_intrusive<ArrayHandle>(bytes), layout);
   }
 
@@ -266,13 +277,8 @@ class HostCall {
   }
 
   bool is_operand(const at::Tensor& result) const {
-    bool shared = false;
-    for (const c10::IValue& value : hosts_) {
-      for_tensors(value, [&](const at::Tensor& tensor) {
-        shared = shared || (tensor.defined() && tensor.storage().is_alias_of(result.storage()));
-      });
-    }
-    return shared;
+    const void* memory = result.storage().data();
+    return std::find(read_.begin(), read_.end(), memory) != read_.end();
   }
 
   at::Tensor to_device(const at::Tensor& result) {
@@ -289,8 +295,8 @@ class HostCall {
     c10::SmallVector<int64_t, 6> shape;
     const auto nbytes = static_cast<size_t>(result.numel()) * result.element_size();
     at::Tensor dense = result;
-    const bool whole = physical_shape(result.sizes(), result.strides(), shape) &&
-        result.storage_offset() == 0 && result.storage().nbytes() == nbytes;
+    const bool whole = result.storage_offset() == 0 && result.storage().nbytes() == nbytes &&
+        physical_shape(result.sizes(), result.strides(), shape);
     if (!whole || is_operand(result)) {
       dense = result.clone(); // keeps dense strides, makes others row-major
       physical_shape(dense.sizes(), dense.strides(), shape);
@@ -312,9 +318,10 @@ class HostCall {
   bool ragged_;
   size_t start_;
   c10::Device device_{c10::DeviceType::PrivateUse1, 0};
-  std::vector<c10::IValue> originals_;
-  std::vector<c10::IValue> hosts_;
-  std::vector<Owned> owned_;
+  c10::SmallVector<c10::IValue, 8> originals_;
+  c10::SmallVector<c10::IValue, 2> hosts_; // of the written arguments, in order
+  c10::SmallVector<const void*, 8> read_; // the memory of every operand
+  c10::SmallVector<Owned, 2> owned_;
 };
 
 } // namespace

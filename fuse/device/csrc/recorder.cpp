@@ -104,6 +104,26 @@ namespace {
 // What has to happen to an argument before the call can be recorded.
 enum class Need : uint8_t { Nothing, Move, Resolve };
 
+bool reads_ragged(c10::ArrayRef<c10::IValue> arguments) {
+  auto ragged = [](const at::Tensor& tensor) {
+    return tensor.defined() && tensor.is_privateuseone() && Buffer::of(tensor)->ragged;
+  };
+  for (const c10::IValue& value : arguments) {
+    if (value.isTensor()) {
+      if (ragged(value.toTensor())) {
+        return true;
+      }
+    } else if (value.isTensorList()) {
+      for (const c10::IValue& item : value.toListRef()) {
+        if (ragged(item.toTensor())) {
+          return true;
+        }
+      }
+    }
+  }
+  return false;
+}
+
 bool takes_host_indices(const OpInfo& info) {
   const std::string& name = info.name;
   return name.rfind("index", 0) == 0 || name.rfind("_index_put", 0) == 0 ||
@@ -231,6 +251,13 @@ void prepare(const OpInfo& info, torch::jit::Stack* stack) {
 void Recorder::record(
     const c10::OperatorHandle& op, const OpInfo& info, torch::jit::Stack* stack) {
   prepare(info, stack);
+  if (mode() == Mode::Fused && reads_ragged(torch::jit::last(*stack, info.kinds.size()))) {
+    // What is computed from a ragged value stays uncompiled, at the speed of PyTorch's CPU
+    // kernels: going back and forth would cost a cut for every few operations.
+    uncompiled_.fetch_add(1, std::memory_order_relaxed);
+    run_on_host(op, info, stack, "", true);
+    return;
+  }
   std::string why;
   bool ragged = false;
   {
@@ -241,6 +268,7 @@ void Recorder::record(
     why = refusal_;
     ragged = ragged_;
   }
+  uncompiled_.fetch_add(ragged, std::memory_order_relaxed);
   run_on_host(op, info, stack, why, ragged);
 }
 
@@ -257,7 +285,6 @@ bool Recorder::try_record(
     encode(info, arguments);
     node = find_child(op, info, arguments);
     ragged_ = node == nullptr && storms();
-    stats_.uncompiled += ragged_;
     if (node == nullptr && !ragged_) {
       node = add_child(op, info, arguments);
     } else if (node != nullptr) {
@@ -331,16 +358,9 @@ TrieNode* Recorder::find_child(
 
 bool Recorder::storms() {
   // A place that has seen many shapes will see more. On the CPU the call then runs through
-  // PyTorch's own kernels on the same memory, at their speed, and compiles nothing; and so does
-  // what is computed from its result, unless that is a known stream.
+  // PyTorch's own kernels on the same memory, at their speed, and compiles nothing.
   if (shape_cap_ == 0 || mode() != Mode::Fused) {
     return false;
-  }
-  for (const Operand& operand : call_.operands) {
-    if (operand.buffer->ragged) {
-      refusal_.clear();
-      return true;
-    }
   }
   // The start of a trace is where unrelated programs begin: it counts for less as one place.
   const uint32_t cap = cursor_->parent == nullptr ? shape_cap_ + shape_cap_ / 2 : shape_cap_;
@@ -592,12 +612,14 @@ void Recorder::assign(Buffer* buffer, Array array, uint32_t layout) {
 
 RecorderStats Recorder::stats() {
   Lock lock(*this);
+  stats_.uncompiled = uncompiled_.load(std::memory_order_relaxed);
   return stats_;
 }
 
 void Recorder::reset_stats() {
   Lock lock(*this);
   stats_ = RecorderStats{.nodes = stats_.nodes};
+  uncompiled_.store(0);
 }
 
 void Recorder::forget() {

@@ -155,6 +155,7 @@ class Recorder {
   std::atomic<Mode> mode_{Mode::Fused};
   size_t limit_ = 16384;
   uint32_t shape_cap_ = 8;
+  std::atomic<uint64_t> uncompiled_{0};
   bool ragged_ = false; // whether the last call runs uncompiled for its changing shapes
   std::unique_ptr<TrieNode> root_;
   TrieNode* cursor_ = nullptr;

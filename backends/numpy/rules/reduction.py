@@ -1,0 +1,300 @@
+"""NumPy rules of reductions: sums, extrema, truth values, variances and norms."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fuse.backends.numpy.rules.context import convert
+from fuse.backends.numpy.rules.elementwise import is_complex, is_nan
+from fuse.backends.numpy.rules.registry import Rule, RuleContext, rule
+
+Array = np.ndarray
+Dims = tuple[int, ...] | int | None
+
+
+def axes_of(dim: Dims, rank: int) -> tuple[int, ...]:
+    """Non-negative axes of an ATen ``dim`` argument; ``None`` and ``()`` mean every axis."""
+    if rank == 0:
+        return ()
+    if dim is None or dim == ():
+        return tuple(range(rank))
+    dims = (dim,) if isinstance(dim, int) else dim
+    return tuple(sorted(d % rank for d in dims))
+
+
+def count(x: Array, axes: tuple[int, ...]) -> int:
+    """Number of elements that one reduction over ``axes`` takes in."""
+    return math.prod(x.shape[axis] for axis in axes)
+
+
+def _shaped(ctx: RuleContext, value: Array, k: int = 0) -> Array:
+    return np.asarray(value).reshape(ctx.out[k].shape)
+
+
+def _accumulated(ctx: RuleContext, x: Array) -> Array:
+    """The input in the result's dtype (casts come before the sum), half widened."""
+    return ctx.widened(convert(x, ctx.out[0].dtype))
+
+
+def add_up(x: Array, axes: tuple[int, ...], keepdims: bool = False) -> Array:
+    """The sum over ``axes``, in the dtype of ``x``: of bool, whether any is true."""
+    # Float sums are made in float64: NumPy adds pairwise along the fastest axis only, where
+    # PyTorch's cascade sum holds its digits along any.
+    wide = np.float64 if x.dtype == np.float32 else x.dtype
+    return np.sum(x, axis=axes, dtype=wide, keepdims=keepdims).astype(x.dtype)
+
+
+# --- sums and products ---------------------------------------------------------------
+
+
+@rule("sum", "sum.dim_IntList")
+def _sum(
+    ctx: RuleContext, x: Array, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None
+) -> Array:
+    return _shaped(ctx, add_up(_accumulated(ctx, x), axes_of(dim, x.ndim)))
+
+
+@rule("nansum")
+def _nansum(
+    ctx: RuleContext, x: Array, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None
+) -> Array:
+    return _sum(ctx, np.where(is_nan(x), convert(0, x.dtype.name), x), dim)
+
+
+@rule("mean", "mean.dim")
+def _mean(
+    ctx: RuleContext, x: Array, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None
+) -> Array:
+    total = add_up(_accumulated(ctx, x), axes_of(dim, x.ndim))
+    size = count(x, axes_of(dim, x.ndim))
+    return _shaped(ctx, total / total.dtype.type(size))  # 0 / 0 is NaN, as in ATen
+
+
+@rule("prod", "prod.dim_int")
+def _prod(
+    ctx: RuleContext, x: Array, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None
+) -> Array:
+    wide = _accumulated(ctx, x)
+    return _shaped(ctx, np.prod(wide, axis=axes_of(dim, x.ndim), dtype=wide.dtype))
+
+
+@rule("count_nonzero", "count_nonzero.dim_IntList")
+def _count_nonzero(ctx: RuleContext, x: Array, dim: Dims = None) -> Array:
+    return _shaped(ctx, np.sum(convert(x, "bool"), axis=axes_of(dim, x.ndim)))
+
+
+# --- truth values: NaN is true -------------------------------------------------------
+
+
+def _truth_axes(dim: Dims, rank: int) -> tuple[int, ...]:
+    # any.dims and all.dims alone read an empty list as "no axis", not as "every axis".
+    return () if dim == () else axes_of(dim, rank)
+
+
+@rule("any", "any.dim", "any.dims", "_is_any_true")
+def _any(ctx: RuleContext, x: Array, dim: Dims = None, keepdim: bool = False) -> Array:
+    return _shaped(ctx, np.any(convert(x, "bool"), axis=_truth_axes(dim, x.ndim)))
+
+
+@rule("all", "all.dim", "all.dims", "_is_all_true")
+def _all(ctx: RuleContext, x: Array, dim: Dims = None, keepdim: bool = False) -> Array:
+    return _shaped(ctx, np.all(convert(x, "bool"), axis=_truth_axes(dim, x.ndim)))
+
+
+# --- extrema: NaN wins ---------------------------------------------------------------
+
+Extremum = Callable[[Array, tuple[int, ...]], Array]
+
+
+def maximum(x: Array, axes: tuple[int, ...]) -> Array:
+    """Largest element over ``axes``, which are kept."""
+    return np.maximum.reduce(x, axis=axes, keepdims=True)
+
+
+def minimum(x: Array, axes: tuple[int, ...]) -> Array:
+    """Smallest element over ``axes``, which are kept."""
+    return np.minimum.reduce(x, axis=axes, keepdims=True)
+
+
+def first_index(x: Array, value: Array, axis: int) -> Array:
+    """Index along ``axis``, kept, of the first element equal to ``value``, or of the first NaN."""
+    return np.argmax((x == value) | is_nan(x), axis=axis, keepdims=True)
+
+
+def _arg_extremum(extremum: Extremum) -> Rule:
+    def define(ctx: RuleContext, x: Array, dim: int | None = None, keepdim: bool = False) -> Array:
+        x = x.reshape(-1) if dim is None else np.atleast_1d(x)
+        axis = 0 if dim is None else dim % x.ndim
+        return _shaped(ctx, first_index(x, extremum(x, (axis,)), axis))
+
+    return define
+
+
+def _whole_extremum(extremum: Extremum) -> Rule:
+    def define(ctx: RuleContext, x: Array, dim: Dims = None, keepdim: bool = False) -> Array:
+        return _shaped(ctx, extremum(x, axes_of(dim, x.ndim)))
+
+    return define
+
+
+def _indexed_extremum(extremum: Extremum) -> Rule:
+    def define(
+        ctx: RuleContext, x: Array, dim: int, keepdim: bool = False
+    ) -> tuple[Array, Array]:
+        x = np.atleast_1d(x)
+        axis = dim % x.ndim
+        value = extremum(x, (axis,))
+        return _shaped(ctx, value), _shaped(ctx, first_index(x, value, axis), 1)
+
+    return define
+
+
+for _name, _extremum in (("max", maximum), ("min", minimum)):
+    rule(f"arg{_name}")(_arg_extremum(_extremum))
+    rule(_name, f"a{_name}")(_whole_extremum(_extremum))
+    rule(f"{_name}.dim")(_indexed_extremum(_extremum))
+
+
+@rule("_aminmax", "_aminmax.dim", "aminmax")
+def _aminmax(
+    ctx: RuleContext, x: Array, dim: Dims = None, keepdim: bool = False
+) -> tuple[Array, Array]:
+    axes = axes_of(dim, x.ndim)
+    return _shaped(ctx, minimum(x, axes)), _shaped(ctx, maximum(x, axes), 1)
+
+
+# --- variance ------------------------------------------------------------------------
+
+
+def squared(x: Array) -> Array:
+    """|x|^2, real for complex input."""
+    return x.real * x.real + x.imag * x.imag if is_complex(x) else x * x
+
+
+def moments(x: Array, axes: tuple[int, ...]) -> tuple[Array, Array]:
+    """Mean and sum of squared deviations over ``axes``, both with the axes kept.
+
+    Two passes: the one-pass form (mean of squares less square of the mean) loses all digits
+    when the mean is large beside the deviation.
+    """
+    mean = add_up(x, axes, keepdims=True) / x.dtype.type(count(x, axes))
+    return mean, add_up(squared(x - mean), axes, keepdims=True)
+
+
+def _variance_rule(root: bool, with_mean: bool) -> Rule:
+    def define(
+        ctx: RuleContext,
+        x: Array,
+        dim: Dims = None,
+        *,
+        correction: float | None = None,
+        keepdim: bool = False,
+    ) -> Any:
+        axes = axes_of(dim, x.ndim)
+        mean, deviation = moments(ctx.widened(x), axes)
+        # A correction of n or more divides by zero (aten/src/ATen/native/SharedReduceOps.h).
+        left = max(count(x, axes) - (1 if correction is None else correction), 0)
+        spread = deviation / deviation.dtype.type(left)
+        spread = _shaped(ctx, np.sqrt(spread) if root else spread)
+        return (spread, _shaped(ctx, mean, 1)) if with_mean else spread
+
+    return define
+
+
+rule("var.correction")(_variance_rule(root=False, with_mean=False))
+rule("std.correction")(_variance_rule(root=True, with_mean=False))
+rule("var_mean.correction")(_variance_rule(root=False, with_mean=True))
+rule("std_mean.correction")(_variance_rule(root=True, with_mean=True))
+
+
+# --- norms ---------------------------------------------------------------------------
+
+
+def vector_norm(x: Array, order: float, axes: tuple[int, ...]) -> Array:
+    """The ``order``-norm over ``axes``, which are kept; real, half must be widened."""
+    size = np.abs(x)
+    if order == 2:
+        return np.sqrt(add_up(squared(x), axes, keepdims=True))
+    if order == 0:
+        return add_up((x != 0).astype(size.dtype), axes, keepdims=True)
+    if math.isinf(order):
+        if count(x, axes) == 0:
+            return np.zeros([1 if i in axes else s for i, s in enumerate(x.shape)], size.dtype)
+        return (maximum if order > 0 else minimum)(size, axes)
+    total = add_up(np.power(size, size.dtype.type(order)), axes, keepdims=True)
+    return np.power(total, size.dtype.type(1 / order))
+
+
+def _norm(ctx: RuleContext, x: Array, order: Any, dim: Dims, dtype: str | None) -> Array:
+    wide = ctx.widened(convert(x, dtype or x.dtype.name))
+    order = 2 if order is None else float(order)
+    return _shaped(ctx, vector_norm(wide, order, axes_of(dim, x.ndim)))
+
+
+def _complex_order(ctx: RuleContext, x: Array, order: Any = 2, *rest: Any, **kw: Any) -> str | None:
+    return "a norm of complex order" if isinstance(order, complex) else None
+
+
+@rule("linalg_vector_norm", refuse=_complex_order)
+def _linalg_vector_norm(
+    ctx: RuleContext,
+    x: Array,
+    order: Any = 2,
+    dim: Dims = None,
+    keepdim: bool = False,
+    *,
+    dtype: str | None = None,
+) -> Array:
+    return _norm(ctx, x, order, dim, dtype)
+
+
+@rule("norm.Scalar", "norm.ScalarOpt_dim", refuse=_complex_order)
+def _norm_dim(
+    ctx: RuleContext, x: Array, p: Any = 2, dim: Dims = None, keepdim: bool = False
+) -> Array:
+    return _norm(ctx, x, p, dim, None)
+
+
+@rule("norm.ScalarOpt_dtype", "norm.ScalarOpt_dim_dtype", refuse=_complex_order)
+def _norm_dtype(
+    ctx: RuleContext,
+    x: Array,
+    p: Any,
+    dim: Dims = None,
+    keepdim: bool = False,
+    *,
+    dtype: str | None = None,
+) -> Array:
+    return _norm(ctx, x, p, dim, dtype)
+
+
+@rule("dist")
+def _dist(ctx: RuleContext, x: Array, y: Array, p: Any = 2) -> Array:
+    x, y = ctx.computed(x, y)
+    return _norm(ctx, x - y, p, None, None)
+
+
+@rule("renorm")
+def _renorm(ctx: RuleContext, x: Array, p: Any, dim: int, maxnorm: Any) -> Array:
+    wide = ctx.widened(x)
+    axes = tuple(axis for axis in range(x.ndim) if axis != dim % x.ndim)
+    norm = vector_norm(wide, float(p), axes)
+    limit = norm.dtype.type(maxnorm)
+    # The 1e-7 is ATen's (native/Normalization.cpp, renorm_scale_factor).
+    return wide * np.where(norm > limit, limit / (norm + norm.dtype.type(1e-7)), 1)
+
+
+@rule("logsumexp")
+def _logsumexp(ctx: RuleContext, x: Array, dim: Dims, keepdim: bool = False) -> Array:
+    wide = _accumulated(ctx, x)
+    axes = axes_of(dim, x.ndim)
+    if is_complex(wide):
+        return _shaped(ctx, np.log(add_up(np.exp(wide), axes)))
+    largest = np.max(wide, axis=axes, keepdims=True, initial=-math.inf)
+    largest = np.where(np.isfinite(largest), largest, 0)
+    total = add_up(np.exp(wide - largest), axes, keepdims=True)
+    return _shaped(ctx, np.log(total) + largest)

@@ -1,0 +1,83 @@
+"""Collects the results of a run; at its end prints one table and writes JSON and a plot."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import pytest
+
+matplotlib.use("Agg")
+from matplotlib import pyplot  # noqa: E402  (after the choice of backend)
+
+RESULTS: dict[str, Any] = {}
+FOLDER = Path(__file__).parent
+
+
+@pytest.fixture
+def results() -> Iterator[dict[str, Any]]:
+    """Where a benchmark puts what it measured, by program."""
+    yield RESULTS
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Write ``results.json`` and ``results.png``."""
+    if RESULTS:
+        (FOLDER / "results.json").write_text(json.dumps(RESULTS, indent=1) + "\n")
+        _plot({name: r["seconds"] for name, r in RESULTS.items() if "seconds" in r})
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Print the table of ratios."""
+    programs = {name: r["seconds"] for name, r in RESULTS.items() if "seconds" in r}
+    write = terminalreporter.write_line
+    if programs:
+        write("")
+        write(f"{'':14s}{'fused':>10s}   times as fast as")
+        write(f"{'program':14s}{'ms':>10s}" + "".join(f"{name:>15s}" for name in RIVALS))
+        for name, seconds in programs.items():
+            ratios = [_ratio(seconds, rival) for rival in RIVALS]
+            write(
+                f"{name:14s}{seconds['fused'] * 1e3:10.2f}"
+                + "".join(f"{'-' if r is None else f'{r:.2f}':>15s}" for r in ratios)
+            )
+        means = [_mean([_ratio(s, rival) for s in programs.values()]) for rival in RIVALS]
+        write(f"{'geometric mean':24s}" + "".join(f"{mean:15.2f}" for mean in means))
+    for name, result in RESULTS.items():
+        if "microseconds" in result:
+            pair = ", ".join(f"{k} {v:.2f} us" for k, v in result["microseconds"].items())
+            write(f"{name}: {pair} an operation")
+
+
+RIVALS = ("cpu eager", "torch.compile", "strict", "jax.jit")
+
+
+def _ratio(seconds: dict[str, float], rival: str) -> float | None:
+    return seconds[rival] / seconds["fused"] if rival in seconds else None
+
+
+def _mean(ratios: list[float | None]) -> float:
+    known = [math.log(ratio) for ratio in ratios if ratio is not None]
+    return math.exp(sum(known) / len(known)) if known else float("nan")
+
+
+def _plot(programs: dict[str, dict[str, float]]) -> None:
+    if not programs:
+        return
+    figure, axes = pyplot.subplots(figsize=(10, 4))
+    width = 0.8 / len(RIVALS)
+    for number, rival in enumerate(RIVALS):
+        heights = [_ratio(seconds, rival) or 0 for seconds in programs.values()]
+        places = [index + number * width for index in range(len(programs))]
+        axes.bar(places, heights, width, label=rival)
+    axes.axhline(1, color="black", linewidth=0.8)
+    axes.set_yscale("log")
+    axes.set_xticks([index + 0.3 for index in range(len(programs))], list(programs), rotation=20)
+    axes.set_ylabel("Fused is this many times as fast")
+    axes.legend()
+    figure.tight_layout()
+    figure.savefig(FOLDER / "results.png", dpi=110)

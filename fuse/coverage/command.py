@@ -1,0 +1,125 @@
+"""The ``fuse coverage`` command."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from fuse import config
+from fuse.coverage import special
+from fuse.coverage.expected import verdict
+from fuse.coverage.record import Record, load
+from fuse.coverage.report import DOCUMENT, write
+from fuse.coverage.runner import run
+
+FOLDER = Path("build/coverage")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run entries, print what is wrong, write the report; 1 where something is wrong."""
+    options = _parser().parse_args(arguments)
+    options.folder.mkdir(parents=True, exist_ok=True)
+    every = _keys()
+    wanted = [key for key in every if special.excluded(key) is None and _chosen(key, options.op)]
+    if options.op and not wanted:
+        print(f"no entry matches {', '.join(options.op)}", file=sys.stderr)
+        return 2
+    problems: list[str] = []
+    for backend in options.backend:
+        for mode in options.mode:
+            problems += _run_one(wanted, mode, backend, options)
+    if not options.op:
+        write(options.folder, every, options.document)
+        print(f"wrote {options.document}")
+    for problem in problems:
+        print(problem)
+    print(f"{len(problems)} checks are not as expected")
+    return 1 if problems else 0
+
+
+def _run_one(
+    wanted: Sequence[str], mode: str, backend: str, options: argparse.Namespace
+) -> list[str]:
+    path = options.folder / f"{backend}-{mode}.jsonl"
+    if options.fresh and not options.op:
+        path.unlink(missing_ok=True)
+    known = load(path)
+    todo = [key for key in wanted if options.op or key not in known]
+    started = time.perf_counter()
+    with path.open("a", buffering=1) as lines:
+
+        def took(record: Record) -> None:
+            lines.write(record.to_line() + "\n")
+            known[record.key] = record
+            bad = [f"{n}: {o.reason}" for n, o in record.checks.items() if not o.agrees]
+            host = sorted({name for o in record.checks.values() for name in o.fallbacks})
+            if options.verbose or bad:
+                text = "; ".join(bad) or (f"host: {', '.join(host)}" if host else "native")
+                print(f"{record.seconds:6.1f} s  {record.key}  {text}", flush=True)
+
+        run(todo, mode, backend, options.folder, options.jobs, options.timeout, took)
+    print(
+        f"{backend}, {mode}: {len(todo)} entries in {time.perf_counter() - started:.0f} s, "
+        f"{len(wanted) - len(todo)} known from {path}"
+    )
+    return [
+        f"{backend} {mode} {text}"
+        for text in verdict([known[key] for key in wanted if key in known], mode, backend)
+    ]
+
+
+def _keys() -> list[str]:
+    """Every key, from a process of its own: the databases import much that stays behind."""
+    code = "from fuse.coverage.worker import keys; print('\\n'.join(keys()))"
+    listed = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code], stdout=subprocess.PIPE, text=True, check=True
+    )
+    return listed.stdout.split()
+
+
+def _chosen(key: str, patterns: Sequence[str]) -> bool:
+    name = key.partition(":")[2]
+    return not patterns or any(
+        fnmatchcase(name, pattern) or fnmatchcase(key, pattern) for pattern in patterns
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="fuse coverage",
+        description="Compare the device with PyTorch's CPU over PyTorch's own databases.",
+    )
+    every = {"mode": config.MODES, "backend": config.BACKENDS}
+    for name, default in (("mode", config.mode()), ("backend", config.backend())):
+        parser.add_argument(
+            f"--{name}",
+            type=lambda text, name=name: _list(text, name, every[name]),
+            default=[default],
+            metavar="LIST",
+            help=f"comma-separated, of {', '.join(every[name])}, or all (default {default})",
+        )
+    parser.add_argument(
+        "--op",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="only this entry (a pattern; perhaps op:NAME, module:NAME, optim:NAME); always runs",
+    )
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N")
+    parser.add_argument("--timeout", type=float, default=240.0, metavar="SECONDS")
+    parser.add_argument("--folder", type=Path, default=FOLDER, metavar="PATH")
+    parser.add_argument("--document", type=Path, default=DOCUMENT, metavar="PATH")
+    parser.add_argument("--fresh", action="store_true", help="forget what an earlier run found")
+    parser.add_argument("--verbose", action="store_true", help="a line for every entry")
+    return parser
+
+
+def _list(text: str, what: str, valid: Sequence[str]) -> list[str]:
+    chosen = list(valid) if text == "all" else text.split(",")
+    return [config.choice(what, item, tuple(valid)) for item in chosen]

@@ -1,0 +1,68 @@
+"""Every check of one entry of ``optim_db``."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.testing._internal.common_optimizers import optim_db
+
+from fuse.coverage.comparing import compare_nest
+from fuse.coverage.record import Outcome, outcome_of
+from fuse.coverage.transfer import Transfer
+
+STEPS = 4
+ENTRIES: dict[str, Any] = {info.name: info for info in optim_db}
+
+
+def checks(entry: str) -> Iterator[tuple[str, Outcome]]:
+    """Every sample of the optimizer in each implementation; parameters and state compared."""
+    info = ENTRIES[entry]
+    for implementation in ("loop", "foreach", "fused"):
+        supported = implementation in ("loop", *info.supported_impls)
+        if not supported or (implementation == "fused" and "cpu" not in info.supports_fused_on):
+            continue
+        samples = _samples(info, implementation)
+        outcome = outcome_of(samples, lambda sample: _compare(info.optim_cls, sample))
+        if outcome is not None:
+            yield implementation, outcome
+
+
+def _samples(info: Any, implementation: str) -> Iterator[dict[str, Any]]:
+    for given in info.optim_inputs_func("cpu", torch.float32):
+        kwargs = dict(given.kwargs)
+        if implementation != "loop":
+            if "differentiable" in kwargs or "foreach" in kwargs or "fused" in kwargs:
+                continue
+            kwargs[implementation] = True
+        elif "foreach" in info.supported_impls:
+            kwargs["foreach"] = False
+        yield kwargs
+
+
+def _compare(optimizer: type[torch.optim.Optimizer], kwargs: dict[str, Any]) -> None:
+    expected = _train(optimizer, kwargs, "cpu")
+    compare_nest(_train(optimizer, kwargs, "tpu"), expected)
+
+
+def _train(optimizer: Any, kwargs: dict[str, Any], device: str) -> list[torch.Tensor]:
+    """Parameters after a few steps on a smooth problem, and the optimizer's tensors."""
+    torch.manual_seed(0)
+    parameters = [torch.randn(4, 3), torch.randn(3, 5)]
+    moved = [p.to(device).requires_grad_() for p in parameters]
+    target = torch.randn(4, 5).to(device)
+    options = {name: Transfer(device)(copy.deepcopy(value)) if name != "lr" else value
+               for name, value in kwargs.items()}  # fmt: skip
+    run = optimizer(moved, **options)
+
+    def closure() -> torch.Tensor:
+        run.zero_grad()
+        loss = ((moved[0] @ moved[1]).tanh() - target).square().sum()
+        loss.backward()  # type: ignore[no-untyped-call]
+        return loss
+
+    for _ in range(STEPS):
+        run.step(closure)
+    return [p.detach() for p in moved]

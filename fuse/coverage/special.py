@@ -1,0 +1,59 @@
+"""Entries of the databases that are not run, or whose values are not compared one to one."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+
+EXCLUDED: dict[str, str] = {
+    "op:jiterator_*": "compiles CUDA source; PyTorch's CPU has no such operator",
+    "op:torch.ops.aten._flash_attention_forward": "CUDA only",
+    "op:torch.ops.aten._efficient_attention_forward": "CUDA only",
+    "op:to_sparse": "makes a sparse tensor: the device has dense tensors only",
+    "op:sparse.*": "takes sparse tensors: the device has dense tensors only",
+    "optim:SparseAdam": "takes sparse gradients only: the device has dense tensors only",
+}
+"""Key, perhaps a pattern -> why the entry is not run."""
+
+UNINITIALISED = frozenset(
+    f"op:{name}"
+    for name in (
+        "empty",
+        "empty_like",
+        "empty_permuted",
+        "empty_strided",
+        "new_empty",
+        "new_empty_strided",
+    )
+)
+"""Results are memory that nothing was written to: their values are not compared."""
+
+AMBIGUOUS = frozenset(
+    f"op:{name}"
+    for name in (
+        "geqrf",
+        "linalg.eig",
+        "linalg.eigh",
+        "linalg.ldl_factor",
+        "linalg.ldl_factor_ex",
+        "linalg.qr",
+        "linalg.svd",
+        "pca_lowrank",
+        "qr",
+        "svd",
+        "svd_lowrank",
+        "torch.lobpcg",
+    )
+)
+"""Factors that are unique up to signs or phases: values are compared after the sample's own
+``output_process_fn_grad``, which takes the freedom out."""
+
+TOLERANCE: dict[str, float] = {}
+"""Key -> factor on the tolerance of the dtype."""
+
+
+def excluded(key: str) -> str | None:
+    """Why an entry is not run, or ``None``."""
+    for pattern, reason in EXCLUDED.items():
+        if fnmatchcase(key, pattern):
+            return reason
+    return None

@@ -1,0 +1,228 @@
+"""Executables by key: found in a tier of the cache, or compiled, and said from where."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import fuse.backends
+import fuse.trace
+from fuse import __version__, config
+from fuse.backends.base import Backend, Chunk
+from fuse.cache.explain import Explanation
+from fuse.cache.key import Key
+from fuse.cache.opening import open_cache
+from fuse.cache.permissions import read_secret
+from fuse.cache.settings import CacheSettings
+from fuse.errors import ConfigError, ExecutionError, describe
+from fuse.trace.node import Node, Trace
+from fuse.trace.signature import program_text
+
+LISTED = 20
+"""Operations that an error names before it says how many more there are."""
+_GAUGES = frozenset({"entries", "bytes"})
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One chunk's executable and where it came from.
+
+    Attributes:
+        executable: what the backend runs.
+        digest: its key's digest.
+        label: its key's label: how many operations, and the first user's line among them.
+        origin: ``memory``, ``disk``, ``shared`` or ``compiled``.
+        miss: why it had to be compiled; empty where nobody asked.
+    """
+
+    executable: Any
+    digest: str
+    label: str
+    origin: str
+    miss: str = ""
+
+    def __str__(self) -> str:
+        source = "compiled" if self.origin == "compiled" else f"from {self.origin}"
+        return f"executable {self.digest[:12]}, {self.label}: {source}"
+
+
+class Executables:
+    """Finds and compiles. Safe to share by threads: different chunks compile in parallel."""
+
+    def __init__(self) -> None:
+        """Open the cache as the environment asks for it; no file is touched yet."""
+        self.cache = open_cache(cache_settings())
+        self.explaining = False
+        """Whether a miss is explained, which reads the stored keys."""
+        self._lock = threading.Lock()
+        self._compiles, self._seconds = 0, 0.0
+        self._before: dict[str, Any] = {}
+
+    def find(self, backend: Backend, chunk: Chunk, key: Key) -> Found:
+        """The executable of ``chunk``, from the cache or compiled, once between processes.
+
+        Raises:
+            ExecutionError: the backend cannot compile the chunk.
+            CacheMissError: there is none, and the cache is in mode ``only``.
+        """
+        misses: list[str] = []
+        held = self.cache.origin(key) is not None
+        executable = self.cache.get_or_make(
+            key,
+            load=backend.load,
+            make=lambda: self._compile(backend, chunk, key, misses),
+            dump=backend.dump,
+        )
+        origin = "memory" if held else self.cache.origin(key) or "made"
+        return Found(
+            executable,
+            key.digest,
+            key.label,
+            "compiled" if origin == "made" else origin,
+            "".join(misses),
+        )
+
+    def _compile(self, backend: Backend, chunk: Chunk, key: Key, misses: list[str]) -> Any:
+        printing = "recompiles" in config.explain()
+        if printing or self.explaining:
+            misses.append(explained(self.cache.explain(key), chunk.nodes))
+        started = time.perf_counter()
+        try:
+            executable = backend.compile(chunk)
+        except Exception as error:
+            raise ExecutionError(chunk_text("compiling a chunk failed", chunk, error)) from error
+        seconds = time.perf_counter() - started
+        with self._lock:
+            self._compiles += 1
+            self._seconds += seconds
+        if printing:
+            # One write, so that lines of chunks that compile in parallel do not mix.
+            sys.stderr.write(f"fuse: compiled {key.label} in {seconds:.2f} s: {misses[-1]}\n")
+        return executable
+
+    def stats(self) -> dict[str, Any]:
+        """``compiles``, ``compile_seconds``, ``cache`` and ``cache_events`` since the reset."""
+        with self._lock:
+            found: dict[str, Any] = {"compiles": self._compiles, "compile_seconds": self._seconds}
+        counted = since(self.cache.stats(), self._before)
+        return found | {"cache": counted["tiers"], "cache_events": counted["events"]}
+
+    def reset_stats(self) -> None:
+        """Set the counters to zero; what is cached stays."""
+        with self._lock:
+            self._compiles, self._seconds = 0, 0.0
+        self._before = self.cache.stats()
+
+
+def key_of(backend: Backend, chunk: Chunk) -> Key:
+    """The key of a chunk's executable: whatever decides about its code, field by field."""
+    fields = {
+        "program": program_text(chunk.nodes),
+        "inputs": ", ".join(map(str, chunk.inputs)),
+        "outputs": repr(chunk.outputs),
+        "donated": repr(chunk.donated),
+        "scalars": str(chunk.scalars),
+        **surroundings(backend),
+    }
+    source = next((line for line in map(_line_of, chunk.nodes) if line), "")
+    count = f"{len(chunk.nodes)} operation{'' if len(chunk.nodes) == 1 else 's'}"
+    return Key.of(fields, label=f"{count} from {source}" if source else count)
+
+
+def surroundings(backend: Backend) -> dict[str, str]:
+    """The fields of a key beside the program: versions, sources, and the backend's own."""
+    return {
+        # Decompositions, and so what a chunk becomes, are PyTorch's.
+        "torch": torch.__version__,
+        "format": f"{__version__} {source_digest(backend.name)}",
+        **backend.fingerprint(),
+    }
+
+
+def explained(explanation: Explanation, nodes: tuple[Node, ...]) -> str:
+    """The text of a miss, with the user's line of the first operation that differs."""
+    for difference in explanation.differences:
+        if difference.field == "program" and difference.line <= len(nodes):
+            node = nodes[difference.line - 1]
+            place = node.source or "an unknown line"
+            return f"{explanation.text}\n  which is aten::{node.op} at {place}"
+    return explanation.text
+
+
+def chunk_text(what: str, chunk: Chunk | Trace, error: Exception) -> str:
+    """An error's text: what failed, on which operations, recorded at which lines."""
+    lines = [f"    {node.op}  {node.source}" for node in chunk.nodes[:LISTED]]
+    if len(chunk.nodes) > LISTED:
+        lines.append(f"    ... and {len(chunk.nodes) - LISTED} more")
+    return "\n".join([f"{what}: {type(error).__name__}: {error}", "  operations:", *lines])
+
+
+def cache_settings() -> CacheSettings:
+    """The cache's settings as the environment gives them."""
+    return CacheSettings(
+        mode=config.cache_mode(),
+        directory=config.cache_dir(),
+        disk_bytes=config.disk_bytes(),
+        memory_entries=config.memory_entries(),
+        memory_bytes=config.memory_bytes(),
+        shared=config.shared_cache(),
+        shared_options=config.shared_options(),
+        key=secret(),
+        record=config.cache_record(),
+        lease_seconds=config.lease_seconds(),
+    )
+
+
+def secret() -> bytes | None:
+    """The key of signatures: ``FUSE_CACHE_KEY``, or what its key file holds, or None.
+
+    Raises:
+        CacheTrustError: others may read or write the key file.
+        ConfigError: the key file cannot be read.
+    """
+    given, path = config.cache_key(), config.cache_key_file()
+    if given is not None or path is None:
+        return given
+    try:
+        return read_secret(path)
+    except OSError as error:
+        raise ConfigError(describe(f"FUSE_CACHE_KEY_FILE cannot be read: {error}")) from error
+
+
+@cache
+def source_digest(backend: str) -> str:
+    """A digest of the sources by which ``backend`` turns a program into an executable."""
+    trace, shared = Path(fuse.trace.__path__[0]), Path(fuse.backends.__path__[0])
+    digest = hashlib.sha256()
+    own = shared.glob(f"{backend}/**/*.py")
+    for path in sorted([*trace.glob("*.py"), *shared.glob("*.py"), *own]):
+        data = path.read_bytes()
+        digest.update(f"{path.parent.name} {path.name} {len(data)}\n".encode())
+        digest.update(data)
+    return digest.hexdigest()[:16]
+
+
+def since(now: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
+    """Nested counts less those of an earlier moment; what counts up nothing stays as it is."""
+    found: dict[str, Any] = {}
+    for name, value in now.items():
+        if isinstance(value, dict):
+            found[name] = since(value, before.get(name, {}))
+        elif isinstance(value, int) and name not in _GAUGES:
+            found[name] = value - before.get(name, 0)
+        else:
+            found[name] = value
+    return found
+
+
+def _line_of(node: Node) -> str:
+    """The user's line of a node, empty for one that autograd called."""
+    return node.source if not node.source.startswith("backward (") else ""

@@ -1,0 +1,41 @@
+"""NumPy's rules of matrix products and convolutions: XLA's cases."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.backend import test_rules_convolution, test_rules_matmul
+from tests.backend.numpy_harness import (
+    RULES,
+    RuleContext,
+    adopt,
+    specs_of,
+    to_array,
+    to_tensor,
+    unreached,
+)
+from tests.backend.test_rules_matmul import r
+
+adopt(test_rules_matmul, globals(), leave_out=("test_every_rule_is_registered",))
+adopt(test_rules_convolution, globals())
+
+
+@pytest.mark.parametrize("dtype", (torch.float16, torch.bfloat16), ids=str)
+def test_half_precision_operands_with_a_float32_result(dtype: torch.dtype) -> None:
+    """PyTorch has these on CUDA alone: compare with the product of widened operands."""
+    x, y, base = r(3, 4, 5, dtype=dtype), r(3, 5, 2, dtype=dtype), r(3, 4, 2)
+    for name, expected, operands in (
+        ("mm.dtype", x[0].float() @ y[0].float(), (x[0], y[0])),
+        ("bmm.dtype", x.float() @ y.float(), (x, y)),
+        ("addmm.dtype", base[0] + x[0].float() @ y[0].float(), (base[0], x[0], y[0])),
+        ("baddbmm.dtype", base + x.float() @ y.float(), (base, x, y)),
+    ):
+        context = RuleContext(out=specs_of([expected]), result_type="float32")
+        result = RULES[name](context, *map(to_array, operands), "float32")
+        assert result.dtype == "float32"
+        torch.testing.assert_close(to_tensor(result), expected)
+
+
+def test_every_rule_is_called() -> None:
+    assert unreached("matmul", "convolution") == set()

@@ -1,0 +1,23 @@
+"""NumPy's rules of pooling, resampling and grid sampling: XLA's cases."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fuse.backends.numpy.rules.registry import Unsupported
+from tests.backend import test_rules_pooling, test_rules_upsample
+from tests.backend.numpy_harness import adopt, check, unreached
+
+adopt(test_rules_pooling, globals())
+adopt(test_rules_upsample, globals(), leave_out=("test_every_rule_exists_in_pytorch",))
+
+
+def test_smooth_resampling_of_integers_is_refused() -> None:
+    x = test_rules_upsample.r(1, 1, 4, 4, dtype=torch.uint8)
+    with pytest.raises(Unsupported, match="integers"):
+        check("upsample_bilinear2d", x, [8, 8], False)
+
+
+def test_every_rule_is_called() -> None:
+    assert unreached("pooling", "adaptive_pooling", "upsample", "grid_sample") == set()
