@@ -55,9 +55,7 @@ def _decompose(node: Node, has_rule: Callable[[str], bool]) -> Decomposition:
     def convert(value: Any) -> Any:
         if isinstance(value, TensorArg):
             view = node.operands[value.index].view
-            tensors.append(
-                torch.empty(view.shape, dtype=getattr(torch, view.dtype), device="meta")
-            )
+            tensors.append(torch.empty(view.shape, dtype=getattr(torch, view.dtype), device="meta"))
             return _Slot(len(tensors) - 1)
         if isinstance(value, HostArg):
             tensors.append(torch.empty((), dtype=getattr(torch, value.dtype), device="meta"))
@@ -79,9 +77,7 @@ def _decompose(node: Node, has_rule: Callable[[str], bool]) -> Decomposition:
                 return values[value.index]
             return [fill(item) for item in value] if isinstance(value, list) else value
 
-        return overload(
-            *(fill(v) for v in arguments), **{n: fill(v) for n, v in options.items()}
-        )
+        return overload(*(fill(v) for v in arguments), **{n: fill(v) for n, v in options.items()})
 
     return decompose(overload, tensors, call, has_rule)
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import importlib
-from functools import lru_cache
+from functools import cache
 
 from fuse.backends.base import Backend
 
 _MODULES = {"xla": "fuse.backends.xla.backend", "numpy": "fuse.backends.numpy.backend"}
 
 
-@lru_cache(maxsize=None)
+@cache
 def get_backend(name: str) -> Backend:
     """The one instance of a backend. ``name`` has been checked by ``fuse.config``."""
     backend: Backend = importlib.import_module(_MODULES[name]).create()

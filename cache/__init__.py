@@ -17,6 +17,7 @@ from fuse.cache.errors import (
 )
 from fuse.cache.explain import Difference, Explanation
 from fuse.cache.key import Key
+from fuse.cache.level import Level
 from fuse.cache.opening import open_cache
 from fuse.cache.permissions import read_secret
 from fuse.cache.record import read_record
@@ -35,6 +36,7 @@ __all__ = [
     "EntryRejectedError",
     "Explanation",
     "Key",
+    "Level",
     "Listed",
     "TierBypassError",
     "TieredCache",

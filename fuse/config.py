@@ -61,6 +61,11 @@ def shape_cap() -> int:
     return int(text)
 
 
+def in_flight_bytes() -> int:
+    """``FUSE_IN_FLIGHT_BYTES``: results that running executables may hold (default 2 GiB)."""
+    return _positive("FUSE_IN_FLIGHT_BYTES", 2 << 30)
+
+
 def whole_trace() -> int:
     """``FUSE_WHOLE_TRACE``: operations up to which a trace is one chunk (default 1500)."""
     return _positive("FUSE_WHOLE_TRACE", 1500)

@@ -18,7 +18,8 @@ def explain(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
     core, engine = lazy.core(), lazy.engine()
     core.cut(lazy.CUTS["synchronize"])
     before = stats()
-    engine.observer = seen = []
+    seen: list[tuple[str, Any]] = []
+    engine.observer = seen
     engine.executables.explaining = True
     try:
         fn(*args, **kwargs)

@@ -65,8 +65,8 @@ class _EagerMode(Generic[Model]):
         self, model: Model | None = None, *, backend: str | None = None, check: str | None = None
     ) -> None:
         self.model = model
-        self.backend = None if backend is None else config.choice(
-            "backend", backend, config.BACKENDS
+        self.backend = (
+            None if backend is None else config.choice("backend", backend, config.BACKENDS)
         )
         self.check = check
         self._outer: list[tuple[str, str | None, str]] = []
@@ -100,7 +100,7 @@ class _EagerMode(Generic[Model]):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the model on the device; tensors among the arguments are moved there."""
-        if not callable(self.model):
+        if self.model is None or not callable(self.model):
             raise TypeError(f"{type(self).__name__}() wraps no model to call")
         moved, options = torch.utils._pytree.tree_map_only(
             torch.Tensor, lambda t: t.to("tpu"), (args, kwargs)

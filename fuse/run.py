@@ -24,6 +24,7 @@ from fuse.debug import check_finite, check_indices
 from fuse.describe import build_node
 from fuse.errors import ExecutionError, HostFallbackError, describe
 from fuse.executables import Executables, Found, chunk_text, key_of
+from fuse.flight import Flight
 from fuse.plan.plan import Plan, PlannedChunk
 from fuse.plan.planner import plan as make_plan
 from fuse.trace.node import Leaf, Node, Trace
@@ -66,6 +67,7 @@ class Runnable:
     """A plan bound to executables: what a cut on a known stream goes straight to.
 
     ``direct`` is set where one chunk takes the leaves and returns the live values as they are.
+    ``token`` is the position of the smallest live value, ``nbytes`` the size of all.
     """
 
     plan: Plan
@@ -73,6 +75,8 @@ class Runnable:
     leaves: tuple[int, ...]
     donated: tuple[int, ...]
     direct: bool
+    token: int
+    nbytes: int
     runs: int = 0
 
 
@@ -96,10 +100,9 @@ class Engine:
         self.max_operations = config.max_operations()
         self.whole = config.whole_trace()
         self.shape_cap = config.shape_cap() if self.backend.shares_host_memory() else 0
-        self.plans: list[Runnable] = []
         self._warned: set[str] = set()
         self._reasons: dict[str, str] = {}
-        self._in_flight: list[Any] = []
+        self._flight = Flight(config.in_flight_bytes(), lambda arrays: self.backend.wait(arrays))
         self._converting = False
         self.observer: list[tuple[str, Runnable]] | None = None
         self.executables = Executables()
@@ -148,7 +151,6 @@ class Engine:
         trace = Trace.of(recorded)
         plan = make_plan(trace, live, donatable, self.whole)
         runnable = self._bind(plan)
-        self.plans.append(runnable)
         self.verdicts.save()
         return runnable
 
@@ -183,7 +185,10 @@ class Engine:
             and stages[0].outputs == plan.live
             and stages[0].scalars == tuple(range(plan.trace.scalars))
         )
-        return Runnable(plan, stages, leaves, plan.donated, direct)
+        layouts = plan.trace.layouts()
+        sizes = [layouts[value].nbytes for value in plan.live]
+        token = min(range(len(sizes)), key=sizes.__getitem__)
+        return Runnable(plan, stages, leaves, plan.donated, direct, token, sum(sizes))
 
     def _find(self, chunk: Chunk, key: Key) -> Found:
         return self.executables.find(self.backend, chunk, key)
@@ -246,7 +251,7 @@ class Engine:
         except Exception as error:
             text = chunk_text("running a chunk failed", runnable.plan.trace, error)
             raise ExecutionError(text) from error
-        self._in_flight = results
+        self._flight.add(results[runnable.token], runnable.nbytes)
         return results
 
     def _run_stages(self, runnable: Runnable, leaves: list[Any], scalars: bytes) -> list[Any]:
@@ -284,7 +289,7 @@ class Engine:
 
     def wait(self) -> None:
         """Return once everything handed on so far has been computed."""
-        self.backend.wait(self._in_flight)
+        self._flight.land_all()
 
     def switch(self, name: str) -> None:
         """Use another backend from now on; arrays are converted where they are next read."""

@@ -17,8 +17,8 @@ import numpy as np
 import fuse.backends.xla.rules  # noqa: F401  (fills the table of rules)
 from fuse.backends.base import Backend, Chunk
 from fuse.backends.decomposed import Decompositions
-from fuse.backends.xla.executable import XlaExecutable
 from fuse.backends.xla.emit import Scalars, emit_chunk, emit_node
+from fuse.backends.xla.executable import XlaExecutable
 from fuse.backends.xla.rules.registry import RULES, STATIC_SCALARS, Unsupported
 from fuse.trace.bind import bind
 from fuse.trace.functional import schema_of
@@ -72,7 +72,7 @@ class XlaBackend(Backend):
         return len(self.devices)
 
     def shares_host_memory(self) -> bool:  # noqa: D102
-        return self.platform == "cpu"
+        return bool(self.platform == "cpu")
 
     def has_rule(self, overload: str) -> bool:  # noqa: D102
         return overload in RULES
@@ -157,7 +157,7 @@ class XlaBackend(Backend):
         return isinstance(array, jax.Array)
 
     def wait(self, arrays: list[Any]) -> None:  # noqa: D102
-        jax.block_until_ready(arrays)
+        jax.block_until_ready([array for array in arrays if not array.is_deleted()])
 
 
 @functools.lru_cache(maxsize=1)

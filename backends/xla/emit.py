@@ -186,7 +186,7 @@ def run_target(
             result_type=_step_type(arguments, options) or step.specs[0].dtype,
             platform=context.platform,
         )
-        made = [item for item in flatten(RULES[step.target](inner, *arguments, **options))]
+        made = flatten(RULES[step.target](inner, *arguments, **options))
         kept = [item for item in made if item is not None]
         for number, spec, array in zip(step.results, step.specs, kept, strict=True):
             known[number] = array.astype(spec.dtype)

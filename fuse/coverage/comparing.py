@@ -130,9 +130,7 @@ def aliases(results: Any, inputs: Any) -> list[str]:
     return found
 
 
-def compare_aliases(
-    found: Any, found_inputs: Any, expected: Any, expected_inputs: Any
-) -> None:
+def compare_aliases(found: Any, found_inputs: Any, expected: Any, expected_inputs: Any) -> None:
     """Raise ``Mismatch`` unless results share memory as the CPU's do, at the same places."""
     one, other = aliases(found, found_inputs), aliases(expected, expected_inputs)
     pairs: Sequence[tuple[torch.Tensor, torch.Tensor]] = list(

@@ -53,9 +53,7 @@ class Transfer:
             elements = plain.untyped_storage().nbytes() // plain.element_size()
             flat = plain.as_strided((elements,), (1,), 0)
             self._storages[key] = flat.to(self.device, copy=True)
-        copy = self._storages[key].as_strided(
-            plain.size(), plain.stride(), plain.storage_offset()
-        )
+        copy = self._storages[key].as_strided(plain.size(), plain.stride(), plain.storage_offset())
         copy = torch._neg_view(copy) if negative else copy
         copy = copy.conj() if conjugate else copy
         return copy.detach().requires_grad_(tensor.requires_grad)

@@ -6,6 +6,8 @@ PyTorch announces by calling ``torch.tpu._lazy_init``.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from fuse.device import module
@@ -18,7 +20,7 @@ class _Placeholder(torch._C._acc.DeviceGuard):
     which may be one on the CPU long before the device is used. This guard makes it count us.
     """
 
-    def type_(self) -> torch._C._autograd.DeviceType:
+    def type_(self) -> Any:
         return torch._C._autograd.DeviceType.PrivateUse1
 
 

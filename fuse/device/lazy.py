@@ -149,11 +149,13 @@ def _recorded_overloads(has_rule: Any) -> list[str]:
 
 
 _COMPOSITE = ("CompositeExplicitAutograd", "CompositeImplicitAutograd")
-_OWN = frozenset({"empty.memory_format", "empty_strided", "_copy_from", "_copy_from_and_resize"}) | {
-    "_local_scalar_dense", "nonzero", "masked_select", "equal", "_fused_sdp_choice",
-    "zeros", "ones", "full", "empty_like", "zeros_like", "ones_like", "full_like", "new_zeros",
-    "new_ones", "new_full", "new_empty", "new_empty_strided", "rand", "randn", "randint",
-    "randint.low", "rand_like", "randn_like", "randint_like", "randint_like.low_dtype", "randperm",
-    "arange", "arange.start", "arange.start_step", "linspace", "logspace", "eye", "eye.m",
-    "scalar_tensor", "_to_copy",
-}  # fmt: skip
+_OWN = frozenset(
+    """
+    empty.memory_format empty_strided _copy_from _copy_from_and_resize _local_scalar_dense nonzero
+    masked_select equal _fused_sdp_choice zeros ones full empty_like zeros_like ones_like full_like
+    new_zeros new_ones new_full new_empty new_empty_strided rand randn randint randint.low rand_like
+    randn_like randint_like randint_like.low_dtype randperm arange arange.start arange.start_step
+    linspace logspace eye eye.m scalar_tensor _to_copy
+    """.split()
+)
+"""Overloads with kernels in csrc/kernels.cpp, and factories that PyTorch composes of these."""

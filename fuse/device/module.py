@@ -54,7 +54,7 @@ def is_available() -> bool:
 def device_count() -> int:
     """How many devices JAX finds; starts the device."""
     _lazy_init()
-    return lazy.engine().backend.device_count()
+    return int(lazy.engine().backend.device_count())
 
 
 def _index(which: Any) -> int:

@@ -115,8 +115,10 @@ def donate(draft: Draft) -> None:
         room = Counter(layouts[value] for value in piece.outputs)
         positions = []
         for position, leaf in enumerate(piece.inputs):
-            free = leaf.value in draft.donatable if leaf.value in leaves else (
-                leaf.value not in draft.live
+            free = (
+                leaf.value in draft.donatable
+                if leaf.value in leaves
+                else (leaf.value not in draft.live)
             )
             if not free or final[leaf.value] != index:
                 continue
@@ -183,4 +185,3 @@ PASSES: tuple[tuple[str, Callable[[Draft], None]], ...] = (
     ("donate", donate),
     ("verify", check),
 )
-

@@ -131,7 +131,6 @@ class _Reader:
 
     def _call(self, node: torch.fx.Node) -> None:
 
-
         if node.target is operator.getitem:
             source, index = node.args
             self.numbers[node] = self.numbers[source][index]

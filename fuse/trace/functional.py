@@ -6,12 +6,14 @@ Works on operator schemas alone, as PyTorch registered them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import torch
 
-DROPPED = frozenset({"layout", "device", "pin_memory", "memory_format", "generator", "non_blocking"})
+DROPPED = frozenset(
+    {"layout", "device", "pin_memory", "memory_format", "generator", "non_blocking"}
+)
 
 
 def find_overload(name: str) -> Any:
@@ -29,7 +31,7 @@ def overload_name(overload: Any) -> str:
     return f"{name}.{schema.overload_name}" if schema.overload_name else name
 
 
-@lru_cache(maxsize=None)
+@cache
 def schema_of(name: str) -> Any:
     """The schema of an overload by name."""
     return find_overload(name)._schema
@@ -62,9 +64,7 @@ def functional_name(name: str, has_rule: Callable[[str], bool]) -> str:
 
 def _functional_of_out(base: str, schema: Any) -> str | None:
     wanted = [
-        (a.name, str(a.type))
-        for a in schema.arguments
-        if not is_out(a) and a.name not in DROPPED
+        (a.name, str(a.type)) for a in schema.arguments if not is_out(a) and a.name not in DROPPED
     ]
     packet = getattr(torch.ops.aten, base, None)
     fallback = None

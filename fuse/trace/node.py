@@ -162,9 +162,7 @@ class Node:
 
     def __str__(self) -> str:
         made = [str(output) for output in self.outputs]
-        made += [
-            f"%{w.value}:=%{self.operands[w.operand].value}:{w.view}" for w in self.writes
-        ]
+        made += [f"%{w.value}:=%{self.operands[w.operand].value}:{w.view}" for w in self.writes]
         places = {operand.place: operand for operand in self.operands}
         args = ", ".join(_text(arg, self.operands) for arg in self.args)
         notes = [
@@ -180,7 +178,7 @@ class Node:
 def _without(arg: Any, places: tuple[int, ...]) -> Any:
     """The argument with a varying number's first value taken out: it is no part of the program."""
     if isinstance(arg, (NumberArg, HostArg)) and arg.place in places:
-        return replace(arg, number=type(arg.number)(0))
+        return replace(arg, number=0.0 if isinstance(arg.number, float) else 0)
     if isinstance(arg, tuple):
         return tuple(_without(item, places) for item in arg)
     return arg

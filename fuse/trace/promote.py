@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import torch
@@ -14,7 +14,7 @@ from fuse.trace.node import HostArg, Node, NumberArg, TensorArg
 _CATEGORIES = ("bool", "integer", "float", "complex")
 
 
-@lru_cache(maxsize=None)
+@cache
 def _category(dtype: str) -> int:
     torch_dtype = getattr(torch, dtype)
     if torch_dtype.is_complex:
@@ -24,7 +24,7 @@ def _category(dtype: str) -> int:
     return 0 if torch_dtype == torch.bool else 1
 
 
-@lru_cache(maxsize=None)
+@cache
 def _join(first: str, second: str) -> str:
     joined = torch.promote_types(getattr(torch, first), getattr(torch, second))
     return str(joined).removeprefix("torch.")

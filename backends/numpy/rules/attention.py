@@ -44,7 +44,7 @@ def _scores(query: Array, key: Array, scale: float, causal: bool, bias: Array | 
     elif bias is not None:
         scores = scores + bias.astype(scores.dtype)
     if causal:  # aligned at the first query and key, as PyTorch's ``tril``
-        scores = np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, low)
+        scores = np.where(np.tri(*scores.shape[-2:]) == 1, scores, low)
     return scores
 
 

@@ -7,6 +7,8 @@ none: those are written out here, a loop over columns or rows for the whole batc
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 
 from fuse.backends.numpy.rules.registry import RuleContext, rule
@@ -66,7 +68,7 @@ def _cholesky(ctx: RuleContext, a: Array, upper: bool = False) -> Array:
 def _qr(ctx: RuleContext, a: Array, mode: str = "reduced") -> tuple[Array, Array]:
     """``mode`` is "reduced", "complete" or "r"; the last leaves Q empty."""
     if mode == "r":
-        return empties(ctx)[0], np.linalg.qr(a, "r")
+        return empties(ctx)[0], np.asarray(np.linalg.qr(a, "r"))
     q, r = np.linalg.qr(a, "complete" if mode == "complete" else "reduced")
     return q, r
 
@@ -107,7 +109,7 @@ def _eigh(
     ctx: RuleContext, a: Array, UPLO: str = "L", compute_v: bool = True
 ) -> tuple[Array, Array]:
     """Eigenvalues ascending, and vectors; only the triangle that ``UPLO`` names is read."""
-    triangle = "L" if UPLO.upper() == "L" else "U"
+    triangle: Literal["L", "U"] = "L" if UPLO.upper() == "L" else "U"
     if compute_v:
         values, vectors = np.linalg.eigh(a, triangle)
         return values, vectors

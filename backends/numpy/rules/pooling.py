@@ -133,10 +133,10 @@ def window_sums(x: Array, windows: Sequence[Windows]) -> Array:
 
 def spread_sums(grad: Array, like: Array, windows: Sequence[Windows]) -> Array:
     """The transpose of ``window_sums``: every element of a window receives its ``grad``."""
-    lead, zero = like.shape[: like.ndim - len(windows)], np.zeros((), grad.dtype)
-    total = np.zeros((*lead, math.prod(like.shape[len(lead) :])), grad.dtype)
+    total, zero = np.zeros_like(merged(like, len(windows)), grad.dtype), np.zeros((), grad.dtype)
     for place, inside in _elements(windows):
-        np.add.at(total, (..., place), np.where(inside, grad, zero))
+        index: Any = (..., place)
+        np.add.at(total, index, np.where(inside, grad, zero))
     return total.reshape(like.shape)
 
 

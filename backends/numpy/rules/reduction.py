@@ -142,9 +142,7 @@ def _whole_extremum(extremum: Extremum) -> Rule:
 
 
 def _indexed_extremum(extremum: Extremum) -> Rule:
-    def define(
-        ctx: RuleContext, x: Array, dim: int, keepdim: bool = False
-    ) -> tuple[Array, Array]:
+    def define(ctx: RuleContext, x: Array, dim: int, keepdim: bool = False) -> tuple[Array, Array]:
         x = np.atleast_1d(x)
         axis = dim % x.ndim
         value = extremum(x, (axis,))
@@ -235,11 +233,7 @@ def _norm(ctx: RuleContext, x: Array, order: Any, dim: Dims, dtype: str | None) 
     return _shaped(ctx, vector_norm(wide, order, axes_of(dim, x.ndim)))
 
 
-def _complex_order(ctx: RuleContext, x: Array, order: Any = 2, *rest: Any, **kw: Any) -> str | None:
-    return "a norm of complex order" if isinstance(order, complex) else None
-
-
-@rule("linalg_vector_norm", refuse=_complex_order)
+@rule("linalg_vector_norm")
 def _linalg_vector_norm(
     ctx: RuleContext,
     x: Array,
@@ -252,14 +246,14 @@ def _linalg_vector_norm(
     return _norm(ctx, x, order, dim, dtype)
 
 
-@rule("norm.Scalar", "norm.ScalarOpt_dim", refuse=_complex_order)
+@rule("norm.Scalar", "norm.ScalarOpt_dim")
 def _norm_dim(
     ctx: RuleContext, x: Array, p: Any = 2, dim: Dims = None, keepdim: bool = False
 ) -> Array:
     return _norm(ctx, x, p, dim, None)
 
 
-@rule("norm.ScalarOpt_dtype", "norm.ScalarOpt_dim_dtype", refuse=_complex_order)
+@rule("norm.ScalarOpt_dtype", "norm.ScalarOpt_dim_dtype")
 def _norm_dtype(
     ctx: RuleContext,
     x: Array,

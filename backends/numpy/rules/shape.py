@@ -6,12 +6,14 @@ decomposition): tensors that share memory are resolved before a rule runs.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from fuse.backends.numpy.rules.context import convert
 from fuse.backends.numpy.rules.registry import RuleContext, rule
+from fuse.backends.numpy.rules.windows import merged
 
 Array = np.ndarray
 
@@ -93,7 +95,11 @@ def _chunk_cat(ctx: RuleContext, tensors: list[Array], dim: int, num_chunks: int
         shape = (*value.shape[:dim], chunk * num_chunks, *value.shape[dim + 1 :])
         padded = np.zeros(shape, ctx.out[0].dtype)
         padded[(slice(None),) * dim + (slice(value.shape[dim]),)] = value
-        rows.append(padded.reshape(*shape[:dim], num_chunks, -1))
+        rows.append(
+            merged(
+                padded.reshape(*shape[:dim], num_chunks, chunk, *shape[dim + 1 :]), value.ndim - dim
+            )
+        )
     return np.concatenate(rows, dim + 1).reshape(ctx.out[0].shape)
 
 
@@ -121,7 +127,7 @@ def _roll(ctx: RuleContext, self: Array, shifts: Any, dims: Any) -> Array:
 
 
 @rule("rot90")
-def _rot90(ctx: RuleContext, self: Array, k: int, dims: tuple[int, ...]) -> Array:
+def _rot90(ctx: RuleContext, self: Array, k: int, dims: tuple[int, int]) -> Array:
     return np.rot90(self, k, dims)
 
 
@@ -144,7 +150,7 @@ def _repeat_interleave(ctx: RuleContext, repeats: Array, *, output_size: int | N
 def _pixel_shuffle(ctx: RuleContext, self: Array, upscale_factor: int) -> Array:
     *batch, channels, height, width = self.shape
     r = upscale_factor
-    blocks = self.reshape(-1, channels // r**2, r, r, height, width)
+    blocks = self.reshape(math.prod(batch), channels // r**2, r, r, height, width)
     return blocks.transpose(0, 1, 4, 2, 5, 3).reshape(ctx.out[0].shape)
 
 
@@ -152,7 +158,7 @@ def _pixel_shuffle(ctx: RuleContext, self: Array, upscale_factor: int) -> Array:
 def _pixel_unshuffle(ctx: RuleContext, self: Array, downscale_factor: int) -> Array:
     *batch, channels, height, width = self.shape
     r = downscale_factor
-    blocks = self.reshape(-1, channels, height // r, r, width // r, r)
+    blocks = self.reshape(math.prod(batch), channels, height // r, r, width // r, r)
     return blocks.transpose(0, 1, 3, 5, 2, 4).reshape(ctx.out[0].shape)
 
 

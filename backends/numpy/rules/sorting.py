@@ -42,9 +42,7 @@ def _complex(ctx: RuleContext, x: Array, *rest: Any, **kw: Any) -> str | None:
 
 
 @rule("sort", refuse=_complex)
-def _sort(
-    ctx: RuleContext, x: Array, dim: int = -1, descending: bool = False
-) -> tuple[Array, ...]:
+def _sort(ctx: RuleContext, x: Array, dim: int = -1, descending: bool = False) -> tuple[Array, ...]:
     row, axis = _row(x, dim)
     order = stable_order(ctx, row, axis, descending)
     return _shaped(ctx, np.take_along_axis(row, order, axis), order)
@@ -111,9 +109,7 @@ def _median_rules(name: str, ignore_nan: bool) -> tuple[Rule, Rule]:
             return np.array(math.nan, x.dtype)
         return flat[_median(ctx, flat, 0, ignore_nan)].reshape(())
 
-    def empty_dimension(
-        ctx: RuleContext, x: Array, dim: int, keepdim: bool = False
-    ) -> str | None:
+    def empty_dimension(ctx: RuleContext, x: Array, dim: int, keepdim: bool = False) -> str | None:
         row, axis = _row(x, dim)
         return "the median of an empty dimension" if row.shape[axis] == 0 else None
 
@@ -133,9 +129,7 @@ _median_rules("nanmedian", ignore_nan=True)
 
 
 @rule("mode")
-def _mode(
-    ctx: RuleContext, x: Array, dim: int = -1, keepdim: bool = False
-) -> tuple[Array, ...]:
+def _mode(ctx: RuleContext, x: Array, dim: int = -1, keepdim: bool = False) -> tuple[Array, ...]:
     """The most frequent value, the smallest of equals, and the last position that holds it."""
     row, axis = _row(x, dim)
     order = np.moveaxis(stable_order(ctx, row, axis, descending=False), axis, -1)

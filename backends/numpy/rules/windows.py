@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
-Tap = tuple[tuple[int, ...], tuple[object, ...]]
+Tap = tuple[tuple[int, ...], tuple[Any, ...]]
 
 
 def taps(
@@ -40,8 +41,6 @@ def padded(value: np.ndarray, padding: Sequence[int]) -> np.ndarray:
 
 def cropped(value: np.ndarray, padding: Sequence[int]) -> np.ndarray:
     """The inverse of ``padded``."""
-    return value[(..., *(slice(p, size - p) for p, size in _sizes(value, padding)))]
-
-
-def _sizes(value: np.ndarray, padding: Sequence[int]) -> list[tuple[int, int]]:
-    return list(zip(padding, value.shape[value.ndim - len(padding) :], strict=True))
+    sizes = value.shape[value.ndim - len(padding) :]
+    inner: list[Any] = [slice(p, size - p) for p, size in zip(padding, sizes, strict=True)]
+    return value[tuple([..., *inner])]

@@ -11,9 +11,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import lax
+
 from fuse.backends.xla.rules.indexing import IN_BOUNDS, narrowed, take_along
 from fuse.backends.xla.rules.registry import RuleContext, Unsupported, rule
-from jax import lax
 
 Array = jax.Array
 _SUM, _MEAN, _MAX = 0, 1, 2  # EmbeddingBagMode of ATen/native/EmbeddingBag.h

@@ -12,8 +12,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from fuse.backends.xla.rules.registry import RuleContext, Unsupported, rule
 from jax import lax
+
+from fuse.backends.xla.rules.registry import RuleContext, Unsupported, rule
 
 Array = jax.Array
 IN_BOUNDS = "promise_in_bounds"  # XLA itself clamps or drops: no code of ours to do so

@@ -48,7 +48,7 @@ def precision(ctx: RuleContext) -> lax.Precision | None:
 
 def materialised(value: jax.Array) -> jax.Array:
     """The same array, kept by XLA as a value of its own: transposes do not fold into users."""
-    kept: jax.Array = lax.optimization_barrier(value)  # type: ignore[no-untyped-call]
+    kept: jax.Array = lax.optimization_barrier(value)
     return kept
 
 

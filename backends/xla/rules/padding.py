@@ -7,8 +7,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from fuse.backends.xla.rules.registry import RuleContext, rule
 from jax import lax
+
+from fuse.backends.xla.rules.registry import RuleContext, rule
 
 Array = jax.Array
 

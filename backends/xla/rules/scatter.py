@@ -7,9 +7,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
+
 from fuse.backends.xla.rules.indexing import IN_BOUNDS, for_scatter, narrowed, take_along
 from fuse.backends.xla.rules.registry import RuleContext, Unsupported, rule
-from jax import lax
 
 Array = jax.Array
 _METHODS = {"sum": "add", "mean": "add", "prod": "mul", "amax": "max", "amin": "min"}

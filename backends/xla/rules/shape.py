@@ -11,9 +11,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import lax
+
 from fuse.backends.xla.rules.registry import RuleContext, Unsupported, rule
 from fuse.backends.xla.views import reinterpret
-from jax import lax
 
 Array = jax.Array
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import lax
+
 from fuse.backends.xla.rules.padding import transposed
 from fuse.backends.xla.rules.registry import RuleContext, rule
 from fuse.backends.xla.views import read, write
-from jax import lax
-
 from fuse.trace.spec import Layout, View, contiguous_strides
 
 Array = jax.Array

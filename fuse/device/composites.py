@@ -1,0 +1,246 @@
+"""Operators whose result's size is data, as programs of recorded operations.
+
+Each counts on the device, reads one number on the host, and then runs with fixed shapes.
+They are kernels of the device like any other: autograd stays PyTorch's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+KERNELS: dict[str, Callable[..., Any]] = {}
+
+
+def kernel(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register a function as the device's kernel of these overloads; twice is an error."""
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        for name in names:
+            if name in KERNELS:
+                raise ValueError(f"operator aten::{name} has two kernels")
+            KERNELS[name] = function
+        return function
+
+    return register
+
+
+def register() -> torch.library.Library:
+    """Hand the kernels to PyTorch; they last as long as the returned library."""
+    library = torch.library.Library("aten", "IMPL", "PrivateUse1")
+    for name, function in KERNELS.items():
+        library.impl(name, function)
+    return library
+
+
+# ---- unique -------------------------------------------------------------------------------
+
+
+def _empty(like: Tensor) -> Tensor:
+    return torch.empty(0, dtype=torch.int64, device=like.device)
+
+
+def _ranks(keys: Tensor) -> tuple[Tensor, Tensor]:
+    """Dense ranks of every column's values, from 0, and the order that sorts it.
+
+    ``keys`` is (n, m). Equal values have equal ranks; a NaN differs from everything, itself
+    included, as it does for PyTorch's CPU kernel.
+    """
+    values, order = keys.sort(0, stable=True)
+    first = torch.zeros_like(values[:1], dtype=torch.bool)
+    steps = torch.cat([first, values[1:] != values[:-1]]).cumsum(0)
+    return torch.zeros_like(steps).scatter(0, order, steps), order
+
+
+def _row_ranks(rows: Tensor) -> Tensor:
+    """Dense lexicographic ranks of the rows of ``rows`` (n, m): about log2(m) sorts."""
+    ranks, _ = _ranks(rows)
+    while ranks.shape[1] > 1:
+        odd = ranks[:, -1:] if ranks.shape[1] % 2 else ranks[:, :0]
+        even = ranks[:, : ranks.shape[1] - odd.shape[1]]
+        pairs, _ = _ranks(even[:, 0::2] * rows.shape[0] + even[:, 1::2])
+        ranks = torch.cat([pairs, odd], 1)
+    return ranks[:, 0]
+
+
+def _representatives(ranks: Tensor, count: int) -> Tensor:
+    """For each rank, the first position that has it."""
+    positions = torch.arange(ranks.numel(), device=ranks.device)
+    found = torch.full((count,), ranks.numel(), dtype=torch.int64, device=ranks.device)
+    return found.scatter_reduce(0, ranks, positions, "amin")
+
+
+def _counts(ranks: Tensor, count: int) -> Tensor:
+    return torch.zeros(count, dtype=torch.int64, device=ranks.device).scatter_add(
+        0, ranks, torch.ones_like(ranks)
+    )
+
+
+@kernel("_unique2")
+def _unique2(
+    self: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False
+) -> tuple[Tensor, Tensor, Tensor]:
+    flat = self.reshape(-1)
+    if flat.numel() == 0:
+        inverse = torch.empty(self.shape, dtype=torch.int64, device=self.device)
+        return flat.clone(), inverse if return_inverse else _empty(self), _empty(self)
+    # Sorted whether asked to or not: any order is allowed then.
+    ranks, _ = _ranks(flat[:, None])
+    ranks = ranks[:, 0]
+    count = int(ranks.amax()) + 1
+    values = flat.index_select(0, _representatives(ranks, count))
+    return (
+        values,
+        ranks.reshape(self.shape) if return_inverse else _empty(self),
+        _counts(ranks, count) if return_counts else _empty(self),
+    )
+
+
+@kernel("_unique")
+def _unique(
+    self: Tensor, sorted: bool = True, return_inverse: bool = False
+) -> tuple[Tensor, Tensor]:
+    values, inverse, _ = _unique2(self, sorted, return_inverse)
+    return values, inverse
+
+
+def _rows_of(self: Tensor, dim: int) -> Tensor | None:
+    """Dimension ``dim`` as rows of everything else; ``None`` where there is nothing.
+
+    Raises PyTorch's error where another dimension has size 0.
+    """
+    if self.numel():
+        return self.movedim(dim, 0).reshape(self.shape[dim], -1)
+    if self.shape[dim] != 0:
+        raise RuntimeError(
+            "There are 0 sized dimensions, and they aren't selected, so unique cannot be applied"
+        )
+    if list(self.shape).count(0) != 1:
+        raise RuntimeError("Number of zero sized dimensions is more than one, so unique "
+                           "cannot be applied ")  # fmt: skip
+    return None
+
+
+@kernel("unique_dim")
+def _unique_dim(
+    self: Tensor,
+    dim: int,
+    sorted: bool = True,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+) -> tuple[Tensor, Tensor, Tensor]:
+    rows = _rows_of(self, dim)
+    if rows is None:
+        return self.clone(), _empty(self), _empty(self)
+    ranks = _row_ranks(rows)
+    count = int(ranks.amax()) + 1
+    values = self.index_select(dim, _representatives(ranks, count))
+    return values, ranks, _counts(ranks, count)
+
+
+def _runs(rows: Tensor) -> Tensor:
+    """The number of each row's run of equal rows, from 0."""
+    changes = (rows[1:] != rows[:-1]).any(1)
+    return torch.cat([torch.zeros_like(changes[:1]) if len(changes) else changes.new_zeros(1),
+                      changes]).cumsum(0)  # fmt: skip
+
+
+@kernel("unique_dim_consecutive")
+def _unique_dim_consecutive(
+    self: Tensor, dim: int, return_inverse: bool = False, return_counts: bool = False
+) -> tuple[Tensor, Tensor, Tensor]:
+    rows = _rows_of(self, dim)
+    if rows is None:
+        return self.clone(), _empty(self), _empty(self)
+    runs = _runs(rows)
+    count = int(runs[-1]) + 1
+    values = self.index_select(dim, _representatives(runs, count))
+    return values, runs, _counts(runs, count)
+
+
+@kernel("unique_consecutive")
+def _unique_consecutive(
+    self: Tensor,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    dim: int | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    if dim is not None and not (self.dim() == 1 and dim in (0, -1)):
+        return _unique_dim_consecutive(self, dim, return_inverse, return_counts)
+    flat = self.reshape(-1)
+    if flat.numel() == 0:
+        inverse = torch.empty(self.shape, dtype=torch.int64, device=self.device)
+        return flat.clone(), inverse if return_inverse else _empty(self), _empty(self)
+    runs = _runs(flat[:, None])
+    count = int(runs[-1]) + 1
+    return (
+        flat.index_select(0, _representatives(runs, count)),
+        runs.reshape(self.shape) if return_inverse else _empty(self),
+        _counts(runs, count) if return_counts else _empty(self),
+    )
+
+
+# ---- counting -----------------------------------------------------------------------------
+
+
+@kernel("bincount")
+def _bincount(self: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
+    if minlength < 0:
+        raise RuntimeError("minlength should be >= 0")
+    if self.dim() != 1 or self.is_floating_point() or self.is_complex():
+        raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
+    if weights is not None and weights.shape != self.shape:
+        raise RuntimeError("weights should be 1-d and have the same length as input")
+    dtype = torch.int64
+    if weights is not None:
+        dtype = torch.float32 if weights.dtype == torch.float32 else torch.float64
+    if self.numel() == 0:
+        return torch.zeros(minlength, dtype=torch.int64, device=self.device)
+    where = self.to(torch.int64)
+    low, high = torch.stack([where.amin(), where.amax()]).tolist()
+    if low < 0:
+        raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
+    source = torch.ones_like(where) if weights is None else weights.to(dtype)
+    result = torch.zeros(max(high + 1, minlength), dtype=dtype, device=self.device)
+    return result.scatter_add(0, where, source)
+
+
+@kernel("repeat_interleave.Tensor")
+def _repeat_interleave(repeats: Tensor, *, output_size: int | None = None) -> Tensor:
+    if repeats.dim() != 1:
+        raise RuntimeError("repeat_interleave only accept 1D vector as repeat")
+    if repeats.dtype not in (torch.int32, torch.int64):
+        raise RuntimeError("repeats has to be Long or Int tensor")
+    if repeats.numel() == 0:
+        return repeats.clone()
+    ends = repeats.cumsum(0)
+    total, low = torch.stack([ends[-1], repeats.to(torch.int64).amin()]).tolist()
+    if low < 0:
+        raise RuntimeError("repeats can not be negative")
+    if output_size is not None and output_size != total:
+        raise RuntimeError("allocated size does not match required size")
+    places = torch.arange(total, device=repeats.device)
+    return torch.searchsorted(ends, places, right=True).to(repeats.dtype)
+
+
+@kernel("nonzero_static")
+def _nonzero_static(self: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
+    if size < 0:
+        raise RuntimeError("nonzero_static: 'size' must be an non-negative integer")
+    flat = self.ne(0).reshape(-1)
+    rank = flat.cumsum(0) - 1
+    target = torch.where(flat & (rank < size), rank, size)
+    absent = torch.full((size + 1,), -1, dtype=torch.int64, device=self.device)
+    where = absent.scatter(0, target, torch.arange(flat.numel(), device=self.device))[:size]
+    columns = []
+    stride = self.numel()
+    for length in self.shape:
+        stride = stride // length if length else 0
+        column = where.div(max(stride, 1), rounding_mode="floor").remainder(max(length, 1))
+        columns.append(torch.where(where < 0, fill_value, column))
+    if not columns:
+        return torch.empty((size, 0), dtype=torch.int64, device=self.device)
+    return torch.stack(columns, 1)
