@@ -138,14 +138,12 @@ def _names(cache: TieredCache) -> list[str]:
 
 def human(size: int) -> str:
     """Bytes as people read them, with binary units."""
-    value, unit = float(size), "B"
+    value = float(size)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if value < 1024:
-            break
+            return f"{size} B" if unit == "B" else f"{value:.1f} {unit}"
         value /= 1024
-    else:
-        unit = "TiB"
-    return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+    return f"{value:.1f} TiB"
 
 
 def byte_count(text: str) -> int:

@@ -21,7 +21,7 @@ from fuse.backends.registry import get_backend
 from fuse.cache.background import call_at_exit
 from fuse.cache.key import Key
 from fuse.debug import check_finite, check_indices
-from fuse.describe import build_node
+from fuse.describe import build_node, mixes_dtypes, pinned_places
 from fuse.errors import ExecutionError, HostFallbackError, describe
 from fuse.executables import Executables, Found, chunk_text, key_of
 from fuse.flight import Flight
@@ -122,12 +122,14 @@ class Engine:
     ) -> tuple[Node, int, tuple[int, ...]] | None:
         """The call as ``(node, random blocks, pinned places)``; ``None`` sends it to the host."""
         node = build_node(name, args, operands, tensors, writes, results, self.backend.has_rule)
+        if mixes_dtypes(node):
+            return None  # PyTorch's inference lets it pass; its CPU kernel raises
         probe = Trace.of([(node, ())]).nodes[0]
         reason = self.verdicts.reject(probe)
         if reason is not None:
             self._reasons[name] = reason
             return None
-        return node, node.blocks, self.backend.static_places(node)
+        return node, node.blocks, pinned_places(node) or self.backend.static_places(node)
 
     def generalise(self, node: Node, place: int) -> tuple[tuple[int, int, int], ...] | None:
         """Whether a number may vary: bounds of a view's offset, ``()`` for a plain number."""

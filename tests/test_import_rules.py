@@ -28,14 +28,14 @@ LEVELS = (
     ("errors", "config"),
     ("trace",),
     ("plan", "backends", "cache"),
-    ("debug", "describe", "executables", "verdicts", "run"),
+    ("debug", "describe", "executables", "flight", "verdicts", "run"),
     ("device",),
     ("modes", "statistics", "explain", "examples"),
     ("doctor", "demo", "coverage", "cache_cli", "cli"),
 )
 LEVEL = {part: level for level, parts in enumerate(LEVELS) for part in parts}
 TOGETHER = (
-    {"debug", "describe", "executables", "verdicts", "run"},
+    {"debug", "describe", "executables", "flight", "verdicts", "run"},
     {"errors", "config"},
     {"statistics", "explain", "modes"},
 )
@@ -80,6 +80,9 @@ def broken(importer: str, imported: str) -> str | None:
         return None
     if above == FACE:
         return "the face loads its names lazily"
+    for name in (above, below):
+        if name not in LEVEL:
+            return f"{name} has no place in LEVELS yet"
     if LEVEL[below] < LEVEL[above] or any({above, below} <= group for group in TOGETHER):
         return None
     return f"{above} stands beside or below {below}"

@@ -37,6 +37,10 @@ def host_features() -> str:
     return f"{platform.machine()} {digest} {os.cpu_count()} cores"
 
 
+MISSING_DTYPES = frozenset({"complex32"})
+"""Dtypes that PyTorch has and JAX does not."""
+
+
 class XlaBackend(Backend):
     """Final. One instance a process; its platform is the best one JAX finds."""
 
@@ -85,6 +89,10 @@ class XlaBackend(Backend):
         return self._rejections[key]
 
     def _try(self, node: Node) -> str | None:
+        views = [op.view for op in node.operands] + [output.view for output in node.outputs]
+        missing = sorted({view.dtype for view in views} & MISSING_DTYPES)
+        if missing:
+            return f"XLA has no {', '.join(missing)}"
         if not self.has_rule(node.target):
             reason = self.decompositions.reason(node)
             if reason is not None:

@@ -261,9 +261,12 @@ def _relaid(base: jax.Array | None, layout: Layout, write: Write) -> jax.Array |
 
 
 def _checked(node: Node, result: Any, view: View) -> jax.Array:
-    if result is None or result.shape != view.shape:
-        shape = None if result is None else result.shape
-        raise Unsupported(f"the rule of {node.target} returned shape {shape}, not {view.shape}")
+    if result is None:  # a gradient that was not asked for: nobody reads it
+        return jnp.zeros(view.shape, view.dtype)
+    if result.shape != view.shape:
+        raise Unsupported(
+            f"the rule of {node.target} returned shape {result.shape}, not {view.shape}"
+        )
     array: jax.Array = result if str(result.dtype) == view.dtype else _convert(result, view.dtype)
     return array
 

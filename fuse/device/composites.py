@@ -49,7 +49,7 @@ def _ranks(keys: Tensor) -> tuple[Tensor, Tensor]:
     ``keys`` is (n, m). Equal values have equal ranks; a NaN differs from everything, itself
     included, as it does for PyTorch's CPU kernel.
     """
-    values, order = keys.sort(0, stable=True)
+    values, order = keys.sort(dim=0, stable=True)
     first = torch.zeros_like(values[:1], dtype=torch.bool)
     steps = torch.cat([first, values[1:] != values[:-1]]).cumsum(0)
     return torch.zeros_like(steps).scatter(0, order, steps), order
@@ -124,6 +124,11 @@ def _rows_of(self: Tensor, dim: int) -> Tensor | None:
     return None
 
 
+def _select(self: Tensor, dim: int, places: Tensor) -> Tensor:
+    """Slices of ``self``; in memory the dimension comes first, as the CPU leaves it."""
+    return self.movedim(dim, 0).index_select(0, places).movedim(0, dim)
+
+
 @kernel("unique_dim")
 def _unique_dim(
     self: Tensor,
@@ -137,7 +142,7 @@ def _unique_dim(
         return self.clone(), _empty(self), _empty(self)
     ranks = _row_ranks(rows)
     count = int(ranks.amax()) + 1
-    values = self.index_select(dim, _representatives(ranks, count))
+    values = _select(self, dim, _representatives(ranks, count))
     return values, ranks, _counts(ranks, count)
 
 
@@ -157,7 +162,7 @@ def _unique_dim_consecutive(
         return self.clone(), _empty(self), _empty(self)
     runs = _runs(rows)
     count = int(runs[-1]) + 1
-    values = self.index_select(dim, _representatives(runs, count))
+    values = _select(self, dim, _representatives(runs, count))
     return values, runs, _counts(runs, count)
 
 

@@ -72,12 +72,14 @@ def initialise() -> None:
     run = importlib.import_module("fuse.run")
     hidden = importlib.import_module("fuse.trace.hidden_writes")
     meta = importlib.import_module("fuse.trace.meta")
+    composites = importlib.import_module("fuse.device.composites")
     native = build.load()
     instance = run.Engine()
     native.initialise(
         instance,
         instance.backend.device_count(),
-        _recorded_overloads(instance.backend.has_rule),
+        [name for name in _recorded_overloads(instance.backend.has_rule)
+         if name not in composites.KERNELS],
         hidden.HIDDEN_WRITES,
     )
     native.set_mode(MODES[instance.mode])
@@ -85,6 +87,7 @@ def initialise() -> None:
     native.set_shape_cap(instance.shape_cap)
     _pid = os.getpid()
     _state.update(core=native, engine=instance, meta=meta.register())
+    _state["composites"] = composites.register()
     _state["generators"] = _make_generators(native, instance.backend.device_count())
     if "seed" in _state:
         for generator in _state["generators"]:

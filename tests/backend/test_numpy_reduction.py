@@ -74,7 +74,8 @@ def test_layer_norm_of_little_or_far_away() -> None:
     check("native_layer_norm", torch.full((2, 3), 5.0), [3], None, randn(3), 1e-5)
     check("native_layer_norm", randn(2, 8, dtype=torch.bfloat16), [8], randn(8), randn(8), 1e-5)
     # Far from 0 the mean itself is rounded to a float32: its last digit is 1e-3 there.
-    for result, want in zip(*run("native_layer_norm", randn(4, 64) + 1e4, [64], None, None, 1e-5)):
+    results, wanted = run("native_layer_norm", randn(4, 64) + 1e4, [64], None, None, 1e-5)
+    for result, want in zip(results, wanted, strict=True):
         torch.testing.assert_close(result, want, rtol=1e-3, atol=2e-3)
 
 

@@ -25,5 +25,10 @@ def test_repeats_with_a_known_total() -> None:
         check("repeat_interleave.Tensor", torch.tensor([4, 0, 1]))
 
 
+def test_pixels_of_nothing() -> None:
+    check("pixel_shuffle", torch.empty(0, 4, 2, 2), 2)
+    check("pixel_unshuffle", torch.empty(2, 1, 0, 4), 2)
+
+
 def test_every_rule_is_called() -> None:
     assert unreached("shape", "slicing", "padding") == set()

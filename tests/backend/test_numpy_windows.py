@@ -19,5 +19,17 @@ def test_smooth_resampling_of_integers_is_refused() -> None:
         check("upsample_bilinear2d", x, [8, 8], False)
 
 
+def test_an_average_of_integers_truncates() -> None:
+    x = test_rules_pooling.r(1, 2, 6, 6, dtype=torch.int64)
+    for divisor in (None, 3, -2):
+        check("avg_pool2d", x, [2, 3], [1, 2], [0, 1], False, True, divisor)
+
+
+def test_nothing_to_sample() -> None:
+    x, grid = torch.empty(0, 2, 3, 3), torch.empty(0, 4, 5, 2)
+    check("grid_sampler_2d", x, grid, 0, 0, False)
+    check("upsample_bilinear2d", x, [5, 5], False)
+
+
 def test_every_rule_is_called() -> None:
     assert unreached("pooling", "adaptive_pooling", "upsample", "grid_sample") == set()

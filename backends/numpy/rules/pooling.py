@@ -151,9 +151,11 @@ def divisors(windows: Sequence[Windows], include_padding: bool) -> Array:
 
 def divide(x: Array, by: Any) -> Array:
     """Quotient in the dtype of ``x``; integers truncate as in C."""
+    by = np.asarray(by)
     if not np.issubdtype(x.dtype, np.integer):
-        return x / np.asarray(by).astype(x.dtype)
-    return np.sign(x) * (np.abs(x) // by)
+        return x / by.astype(x.dtype)
+    quotient = np.abs(x) // np.abs(by)
+    return np.where((x < 0) != (by < 0), -quotient, quotient)
 
 
 def _max_pool(

@@ -179,14 +179,16 @@ def _searchsorted(
 ) -> Array:
     if sorter is not None:
         sequence = np.take_along_axis(sequence, sorter, -1)
-    return _search(*ctx.promoted(sequence, values), right or side == "right")
+    sequence, values = ctx.promoted(sequence, values)
+    return _search(sequence, values, right or side == "right")
 
 
 @rule("bucketize.Tensor", "bucketize.Scalar")
 def _bucketize(
     ctx: RuleContext, x: Any, boundaries: Array, *, out_int32: bool = False, right: bool = False
 ) -> Array:
-    return _search(*ctx.promoted(boundaries, x), right)
+    boundaries, x = ctx.promoted(boundaries, x)
+    return _search(boundaries, x, right)
 
 
 @rule("isin.Tensor_Tensor", "isin.Tensor_Scalar", "isin.Scalar_Tensor")

@@ -42,5 +42,6 @@ def padded(value: np.ndarray, padding: Sequence[int]) -> np.ndarray:
 def cropped(value: np.ndarray, padding: Sequence[int]) -> np.ndarray:
     """The inverse of ``padded``."""
     sizes = value.shape[value.ndim - len(padding) :]
-    inner: list[Any] = [slice(p, size - p) for p, size in zip(padding, sizes, strict=True)]
-    return value[tuple([..., *inner])]
+    inner = (slice(p, size - p) for p, size in zip(padding, sizes, strict=True))
+    index: tuple[Any, ...] = (..., *inner)
+    return value[index]

@@ -79,8 +79,7 @@ void cast(Policy policy, const c10::FunctionSchema& schema, torch::jit::Stack* s
 class CastKernel final : public c10::OperatorKernel {
  public:
   explicit CastKernel(Policy policy) : policy_(policy) {}
-  void operator()(
-      const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
     c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::DispatchKey::AutocastPrivateUse1);
     cast(policy_, op.schema(), stack);
     op.callBoxed(stack);
@@ -109,8 +108,7 @@ void add(torch::Library& library, Policy policy, const std::vector<std::string>&
 #define FUSE_PICK(_1, _2, NAME, ...) NAME
 #define FUSE_OVERLOAD1(A) overload(#A),
 #define FUSE_OVERLOAD2(A, B) overload(#A, #B),
-#define FUSE_OVERLOAD(...) \
-  FUSE_PICK(__VA_ARGS__, FUSE_OVERLOAD2, FUSE_OVERLOAD1)(__VA_ARGS__)
+#define FUSE_OVERLOAD(...) FUSE_PICK(__VA_ARGS__, FUSE_OVERLOAD2, FUSE_OVERLOAD1)(__VA_ARGS__)
 
 TORCH_LIBRARY_IMPL(_, AutocastPrivateUse1, m) {
   m.fallback(torch::CppFunction::makeFallthrough());

@@ -137,9 +137,7 @@ void resize_contiguous(const at::TensorBase& tensor, c10::IntArrayRef sizes) {
 }
 
 bool physical_shape(
-    c10::IntArrayRef sizes,
-    c10::IntArrayRef strides,
-    c10::SmallVectorImpl<int64_t>& shape) {
+    c10::IntArrayRef sizes, c10::IntArrayRef strides, c10::SmallVectorImpl<int64_t>& shape) {
   c10::SmallVector<size_t, 6> order;
   for (size_t dim = 0; dim < sizes.size(); ++dim) {
     order.push_back(dim);

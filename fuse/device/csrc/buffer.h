@@ -90,11 +90,12 @@ struct Buffer {
   bool tracked = false; // a trace points here: death goes through the morgue
   std::shared_ptr<std::string> poison; // why the value was lost, if it was
 
+  // The data pointer is the buffer's own address. Null for a storage that is not the device's.
   static Buffer* of(const at::TensorBase& tensor) {
-    return static_cast<Buffer*>(tensor.unsafeGetTensorImpl()->unsafe_storage().data_ptr().get_context());
+    return static_cast<Buffer*>(tensor.unsafeGetTensorImpl()->unsafe_storage().data_ptr().get());
   }
   static Buffer* of(const c10::Storage& storage) {
-    return static_cast<Buffer*>(storage.data_ptr().get_context());
+    return static_cast<Buffer*>(storage.data_ptr().get());
   }
 };
 
@@ -134,8 +135,6 @@ void resize_storage(c10::StorageImpl& storage, size_t nbytes);
 
 // Sizes in memory order (descending strides) if the view is dense and does not overlap.
 bool physical_shape(
-    c10::IntArrayRef sizes,
-    c10::IntArrayRef strides,
-    c10::SmallVectorImpl<int64_t>& shape);
+    c10::IntArrayRef sizes, c10::IntArrayRef strides, c10::SmallVectorImpl<int64_t>& shape);
 
 } // namespace fuse

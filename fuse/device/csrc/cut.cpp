@@ -67,7 +67,8 @@ std::vector<int32_t> Recorder::live_values() const {
 std::vector<int32_t> Recorder::donatable_leaves() const {
   std::vector<int32_t> leaves;
   for (const Leaf& leaf : leaves_) {
-    if (leaf.array.defined() && leaf.array.use_count() == 1) { // only this trace holds it: overwritten, or its buffer died
+    if (leaf.array.defined() &&
+        leaf.array.use_count() == 1) { // only this trace holds it: overwritten, or its buffer died
       leaves.push_back(leaf.value);
     }
   }
@@ -107,8 +108,7 @@ Plan* Recorder::make_plan(
     PyRef item = pack(PyRef::borrow((*step)->record.get()), int_tuple(dynamic));
     PyList_Append(nodes.get(), item.get());
   }
-  PyRef handle =
-      call_engine("plan", pack(std::move(nodes), int_tuple(live), int_tuple(donatable)));
+  PyRef handle = call_engine("plan", pack(std::move(nodes), int_tuple(live), int_tuple(donatable)));
   // The plan says which of the donatable leaves it really consumes.
   PyRef donated = PyRef::steal(checked(PyObject_GetAttrString(handle.get(), "donated")));
   std::vector<int32_t> consumed;
@@ -235,7 +235,8 @@ void Recorder::learn_period() {
   // A long stream without a host read: find the smallest period of its tail and have the
   // next trace marked at a multiple of it, so that cuts fall at the same place for ever.
   std::vector<uint64_t> history;
-  for (const TrieNode* step = cursor_->parent == nullptr ? nullptr : cursor_; step->parent != nullptr;
+  for (const TrieNode* step = cursor_->parent == nullptr ? nullptr : cursor_;
+       step->parent != nullptr;
        step = step->parent) {
     history.push_back(step->shape_hash);
   }
@@ -243,8 +244,10 @@ void Recorder::learn_period() {
   const size_t window = history.size() / 2;
   for (size_t period = 1; period <= window; ++period) {
     const size_t length = std::min(history.size() - period, std::max(2 * period, kChunk));
-    if (std::equal(history.begin(), history.begin() + static_cast<ptrdiff_t>(length),
-                   history.begin() + static_cast<ptrdiff_t>(period))) {
+    if (std::equal(
+            history.begin(),
+            history.begin() + static_cast<ptrdiff_t>(length),
+            history.begin() + static_cast<ptrdiff_t>(period))) {
       mark_at_ = period * std::max<size_t>(1, (kChunk + period - 1) / period);
       if (mark_at_ >= limit_) {
         mark_at_ = period;

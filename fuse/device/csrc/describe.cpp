@@ -33,8 +33,7 @@ c10::IValue to_meta(const c10::IValue& value) {
   if (value.isOptionalTensorList()) {
     c10::List<std::optional<at::Tensor>> list;
     for (const c10::IValue& item : value.toListRef()) {
-      list.push_back(
-          item.isTensor() ? std::make_optional(to_meta(item.toTensor())) : std::nullopt);
+      list.push_back(item.isTensor() ? std::make_optional(to_meta(item.toTensor())) : std::nullopt);
     }
     return list;
   }
@@ -131,7 +130,8 @@ bool Recorder::infer(
   }
   const torch::jit::Stack meta_arguments = meta;
   try {
-    c10::impl::ExcludeDispatchKeyGuard below_autograd(c10::autograd_dispatch_keyset_with_ADInplaceOrView);
+    c10::impl::ExcludeDispatchKeyGuard below_autograd(
+        c10::autograd_dispatch_keyset_with_ADInplaceOrView);
     // The computed dispatch table, so that PyTorch's composite kernels count as well.
     op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &meta);
   } catch (const std::exception& error) {
@@ -228,7 +228,9 @@ bool Recorder::describe(
   PyRef results = PyRef::steal(checked(PyList_New(0)));
   for (const Result& result : node.results) {
     PyRef item = pack(
-        make_int(static_cast<int64_t>(result.kind)), make_int(result.index), make_int(result.count));
+        make_int(static_cast<int64_t>(result.kind)),
+        make_int(result.index),
+        make_int(result.count));
     PyList_Append(results.get(), item.get());
   }
   PyRef answer = call_engine(
@@ -344,8 +346,9 @@ PyRef Recorder::to_python(
       auto z = number.toComplexDouble();
       plain = PyRef::steal(checked(PyComplex_FromDoubles(z.real(), z.imag())));
     } else {
-      plain = number.isFloatingPoint() ? PyRef::steal(checked(PyFloat_FromDouble(number.toDouble())))
-                                       : make_int(number.toLong());
+      plain = number.isFloatingPoint()
+          ? PyRef::steal(checked(PyFloat_FromDouble(number.toDouble())))
+          : make_int(number.toLong());
       place = make_int(static_cast<int64_t>(scalar++));
     }
     return pack(
@@ -363,8 +366,7 @@ PyRef Recorder::to_python(
       return pack(tag("S"), make_int(value.toInt()), make_int(static_cast<int64_t>(scalar++)));
     }
     if (kind == OpInfo::Kind::Dtype) {
-      return pack(
-          tag("D"), PyRef::borrow(dtype_name(static_cast<c10::ScalarType>(value.toInt()))));
+      return pack(tag("D"), PyRef::borrow(dtype_name(static_cast<c10::ScalarType>(value.toInt()))));
     }
     return make_int(value.toInt());
   }

@@ -180,7 +180,8 @@ class Hooks final : public at::PrivateUse1HooksInterface {
     return default_generator(device < 0 ? current : device);
   }
   at::Generator getNewGenerator(c10::DeviceIndex device) const override {
-    return at::make_generator<PhiloxGenerator>(device < 0 ? current : device, c10::default_rng_seed_val);
+    return at::make_generator<PhiloxGenerator>(
+        device < 0 ? current : device, c10::default_rng_seed_val);
   }
   at::Device getDeviceFromPtr(void* data) const override {
     return {kDevice, static_cast<Buffer*>(data)->device};

@@ -186,8 +186,8 @@ void Recorder::encode_host_tensor(const at::Tensor& tensor) {
   auto& words = call_.words;
   const c10::ScalarType dtype = tensor.scalar_type();
   const bool wrapped = tensor.unsafeGetTensorImpl()->is_wrapped_number();
-  const uint64_t head = kTagHostTensor | static_cast<uint64_t>(dtype) << 8 |
-      static_cast<uint64_t>(wrapped) << 16;
+  const uint64_t head =
+      kTagHostTensor | static_cast<uint64_t>(dtype) << 8 | static_cast<uint64_t>(wrapped) << 16;
   words.push_back(head);
   call_.shape_hash = c10::hash_combine(call_.shape_hash, head);
   if (c10::isFloatingType(dtype)) {

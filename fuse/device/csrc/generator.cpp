@@ -54,7 +54,8 @@ void PhiloxGenerator::set_state(const c10::TensorImpl& state) {
 }
 
 c10::intrusive_ptr<c10::TensorImpl> PhiloxGenerator::get_state() const {
-  at::Tensor state = at::empty({kStateBytes}, at::TensorOptions().dtype(at::kByte).device(at::kCPU));
+  at::Tensor state =
+      at::empty({kStateBytes}, at::TensorOptions().dtype(at::kByte).device(at::kCPU));
   auto* bytes = static_cast<uint8_t*>(state.mutable_data_ptr());
   std::memcpy(bytes, &seed_, sizeof seed_);
   std::memcpy(bytes + sizeof seed_, &offset_, sizeof offset_);
@@ -80,8 +81,9 @@ const at::Generator& default_generator(c10::DeviceIndex device) {
   std::lock_guard<std::mutex> guard(*mutex);
   auto index = static_cast<size_t>(device < 0 ? 0 : device);
   while (generators->size() <= index) {
-    generators->push_back(at::make_generator<PhiloxGenerator>(
-        static_cast<c10::DeviceIndex>(generators->size()), c10::default_rng_seed_val));
+    generators->push_back(
+        at::make_generator<PhiloxGenerator>(
+            static_cast<c10::DeviceIndex>(generators->size()), c10::default_rng_seed_val));
   }
   return (*generators)[index];
 }

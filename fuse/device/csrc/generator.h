@@ -9,7 +9,8 @@ namespace fuse {
 // State is 16 bytes, little-endian: seed, then offset in blocks of four 32-bit words.
 class PhiloxGenerator final : public c10::GeneratorImpl {
  public:
-  explicit PhiloxGenerator(c10::DeviceIndex device, uint64_t seed = c10::detail::getNonDeterministicRandom());
+  explicit PhiloxGenerator(
+      c10::DeviceIndex device, uint64_t seed = c10::detail::getNonDeterministicRandom());
   ~PhiloxGenerator() override = default;
 
   void set_current_seed(uint64_t seed) override;

@@ -95,11 +95,13 @@ at::Tensor bytes_behind(Buffer* buffer, bool keep) {
       array->set_host(bytes);
     }
   }
-  return static_cast<size_t>(bytes.numel()) < buffer->nbytes ? padded(bytes, buffer->nbytes) : bytes;
+  return static_cast<size_t>(bytes.numel()) < buffer->nbytes ? padded(bytes, buffer->nbytes)
+                                                             : bytes;
 }
 
 at::Tensor view_of(const at::Tensor& tensor, const at::Tensor& bytes) {
-  return over(bytes, tensor.sizes(), tensor.strides(), tensor.storage_offset(), tensor.scalar_type());
+  return over(
+      bytes, tensor.sizes(), tensor.strides(), tensor.storage_offset(), tensor.scalar_type());
 }
 
 // One call on the host: which device tensors became which CPU tensors.
@@ -195,7 +197,8 @@ class HostCall {
     Buffer* buffer = Buffer::of(tensor);
     const Owned* owned = find(buffer);
     // A ragged stream reads the same weights over and over: it keeps their host views.
-    at::Tensor host = view_of(tensor, owned != nullptr ? owned->bytes : bytes_behind(buffer, ragged_));
+    at::Tensor host =
+        view_of(tensor, owned != nullptr ? owned->bytes : bytes_behind(buffer, ragged_));
     read_.push_back(host.storage().data());
     return host;
   }
@@ -214,7 +217,8 @@ class HostCall {
     if (value.isOptionalTensorList()) {
       c10::List<std::optional<at::Tensor>> list;
       for (const c10::IValue& item : value.toListRef()) {
-        list.push_back(item.isTensor() ? std::make_optional(to_host(item.toTensor())) : std::nullopt);
+        list.push_back(
+            item.isTensor() ? std::make_optional(to_host(item.toTensor())) : std::nullopt);
       }
       return list;
     }
@@ -243,7 +247,8 @@ class HostCall {
       }
       Buffer* buffer = Buffer::of(tensor);
       const Owned* owned = find(buffer);
-      if (written.sizes() == tensor.sizes() && written.storage().is_alias_of(owned->bytes.storage())) {
+      if (written.sizes() == tensor.sizes() &&
+          written.storage().is_alias_of(owned->bytes.storage())) {
         assign(buffer, owned->bytes, buffer->layout);
         return;
       }
@@ -327,7 +332,8 @@ class HostCall {
 } // namespace
 
 at::Tensor bytes_of(const at::Tensor& tensor) {
-  const auto nbytes = static_cast<int64_t>(tensor.numel()) * static_cast<int64_t>(tensor.element_size());
+  const auto nbytes =
+      static_cast<int64_t>(tensor.numel()) * static_cast<int64_t>(tensor.element_size());
   at::Tensor bytes = at::detail::make_tensor<c10::TensorImpl>(
       c10::Storage(tensor.storage()),
       c10::DispatchKeySet(c10::DispatchKey::CPU),

@@ -3,9 +3,9 @@
 #include <ATen/ExpandUtils.h>
 #include <ATen/native/transformers/attention.h>
 #include <ATen/native/transformers/sdp_utils_cpp.h>
-#include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/conj_physical.h>
 #include <ATen/ops/cumsum.h>
 #include <ATen/ops/empty.h>
@@ -34,11 +34,13 @@ namespace {
 c10::DeviceIndex index_of(std::optional<c10::Device> device) {
   if (device.has_value() && device->index() >= 0) {
     TORCH_CHECK(
-        device->index() < c10::impl::getDeviceGuardImpl(c10::DeviceType::PrivateUse1)->deviceCount(),
+        device->index() <
+            c10::impl::getDeviceGuardImpl(c10::DeviceType::PrivateUse1)->deviceCount(),
         "invalid tpu device index ",
         static_cast<int>(device->index()),
         ": there are ",
-        static_cast<int>(c10::impl::getDeviceGuardImpl(c10::DeviceType::PrivateUse1)->deviceCount()),
+        static_cast<int>(
+            c10::impl::getDeviceGuardImpl(c10::DeviceType::PrivateUse1)->deviceCount()),
         " devices, numbered from 0");
     return device->index();
   }
@@ -50,8 +52,8 @@ at::Tensor new_tensor(
     c10::IntArrayRef strides,
     c10::ScalarType dtype,
     c10::DeviceIndex device) {
-  const size_t nbytes = at::detail::computeStorageNbytes(
-      sizes, strides, c10::scalarTypeToTypeMeta(dtype).itemsize());
+  const size_t nbytes =
+      at::detail::computeStorageNbytes(sizes, strides, c10::scalarTypeToTypeMeta(dtype).itemsize());
   c10::SmallVector<int64_t, 6> shape;
   uint32_t layout = 0;
   if (physical_shape(sizes, strides, shape)) {
@@ -92,7 +94,9 @@ at::Tensor empty(
   c10::SmallVector<int64_t, 6> strides(sizes.size());
   switch (format.value_or(c10::MemoryFormat::Contiguous)) {
     case c10::MemoryFormat::ChannelsLast: strides = c10::get_channels_last_strides_2d(sizes); break;
-    case c10::MemoryFormat::ChannelsLast3d: strides = c10::get_channels_last_strides_3d(sizes); break;
+    case c10::MemoryFormat::ChannelsLast3d:
+      strides = c10::get_channels_last_strides_3d(sizes);
+      break;
     default: strides = c10::contiguous_strides(sizes);
   }
   return new_tensor(sizes, strides, type, index_of(device));
@@ -179,8 +183,7 @@ void put(const at::Tensor& target, const at::Tensor& source) {
   c10::SmallVector<int64_t, 6> shape;
   physical_shape(target.sizes(), target.strides(), shape);
   const uint32_t layout = LayoutTable::global().intern(target.scalar_type(), shape);
-  Recorder::global().assign(
-      buffer, c10::make_intrusive<ArrayHandle>(bytes_of(ordered)), layout);
+  Recorder::global().assign(buffer, c10::make_intrusive<ArrayHandle>(bytes_of(ordered)), layout);
 }
 
 bool covers_storage(const at::Tensor& tensor) {
@@ -205,8 +208,7 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool) {
   if (self.is_same(source)) {
     return self;
   }
-  const at::Tensor expanded =
-      source.sizes() == self.sizes() ? source : source.expand(self.sizes());
+  const at::Tensor expanded = source.sizes() == self.sizes() ? source : source.expand(self.sizes());
   if (self.is_conj() || self.is_neg()) {
     // The memory holds the conjugate (or negative): write that.
     at::Tensor plain = self.is_conj() ? self.conj() : at::_neg_view(self);
@@ -217,13 +219,17 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool) {
   if (self.is_privateuseone() && source.is_privateuseone()) {
     copy_device_to_device(self, expanded);
   } else if (self.is_privateuseone()) {
-    TORCH_CHECK(
-        source.is_cpu(), "cannot copy from device ", source.device(), " to the tpu device");
+    TORCH_CHECK(source.is_cpu(), "cannot copy from device ", source.device(), " to the tpu device");
     if (covers_storage(self)) {
       put(self, resolved(expanded));
     } else {
       at::Tensor staged = empty_strided(
-          self.sizes(), c10::contiguous_strides(self.sizes()), self.scalar_type(), {}, self.device(), {});
+          self.sizes(),
+          c10::contiguous_strides(self.sizes()),
+          self.scalar_type(),
+          {},
+          self.device(),
+          {});
       put(staged, resolved(expanded));
       copy_device_to_device(self, staged);
     }
@@ -271,8 +277,7 @@ at::Tensor find_nonzero(const at::Tensor& self) {
   int64_t stride = self.numel();
   for (int64_t size : self.sizes()) {
     stride = size == 0 ? 0 : stride / size;
-    columns.push_back(
-        size == 0 ? at_flat : at_flat.floor_divide(stride).remainder(size));
+    columns.push_back(size == 0 ? at_flat : at_flat.floor_divide(stride).remainder(size));
   }
   // Transposed, as the CPU returns it.
   return columns.empty() ? at_flat.new_zeros({count, 0}) : at::stack(columns, 0).t();
@@ -285,8 +290,7 @@ at::Tensor& nonzero_out(const at::Tensor& self, at::Tensor& out) {
 }
 
 at::Tensor select_masked(const at::Tensor& self, const at::Tensor& mask) {
-  TORCH_CHECK(
-      mask.scalar_type() == at::kBool, "masked_select: expected BoolTensor for mask");
+  TORCH_CHECK(mask.scalar_type() == at::kBool, "masked_select: expected BoolTensor for mask");
   TORCH_CHECK(
       self.device() == mask.device() || mask.dim() == 0 || self.dim() == 0,
       "Expected self and mask to be on the same device, but got mask on ",
@@ -328,8 +332,7 @@ at::Tensor as_strided(
 at::Tensor view(const at::Tensor& self, c10::IntArrayRef sizes) {
   return at::native::view(self, sizes);
 }
-at::Tensor reshape_alias(
-    const at::Tensor& self, c10::IntArrayRef sizes, c10::IntArrayRef strides) {
+at::Tensor reshape_alias(const at::Tensor& self, c10::IntArrayRef sizes, c10::IntArrayRef strides) {
   return at::native::_reshape_alias(self, sizes, strides);
 }
 at::Tensor unfold(const at::Tensor& self, int64_t dim, int64_t size, int64_t step) {
@@ -360,8 +363,7 @@ int64_t choose_attention(
       value.numel() > 0 && query.size(0) == key.size(0) && query.size(0) == value.size(0) &&
       query.size(1) == key.size(1) && query.size(1) == value.size(1) &&
       (!mask.has_value() || !mask->requires_grad());
-  return static_cast<int64_t>(
-      plain ? sdp::SDPBackend::overrideable : sdp::SDPBackend::math);
+  return static_cast<int64_t>(plain ? sdp::SDPBackend::overrideable : sdp::SDPBackend::math);
 }
 
 // ---- everything else ---------------------------------------------------------------------
@@ -372,8 +374,7 @@ void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 
 class RecordKernel final : public c10::OperatorKernel {
  public:
-  void operator()(
-      const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
     if (info_ == nullptr) {
       info_ = &OpInfo::of(op); // the same pointer whoever wins a race
     }
@@ -433,8 +434,7 @@ void register_record_kernels(const std::vector<std::string>& names) {
       __LINE__);
   for (const std::string& name : names) {
     library->impl(
-        name.c_str(),
-        torch::CppFunction::makeFromBoxedFunctor(std::make_unique<RecordKernel>()));
+        name.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<RecordKernel>()));
   }
 }
 

@@ -106,13 +106,15 @@ PyRef make_int(int64_t value) {
 }
 
 PyRef make_string(const std::string& text) {
-  return PyRef::steal(checked(PyUnicode_FromStringAndSize(text.data(), static_cast<Py_ssize_t>(text.size()))));
+  return PyRef::steal(
+      checked(PyUnicode_FromStringAndSize(text.data(), static_cast<Py_ssize_t>(text.size()))));
 }
 
 PyRef make_tuple(c10::IntArrayRef values) {
   PyRef tuple = PyRef::steal(checked(PyTuple_New(static_cast<Py_ssize_t>(values.size()))));
   for (size_t index = 0; index < values.size(); ++index) {
-    PyTuple_SET_ITEM(tuple.get(), static_cast<Py_ssize_t>(index), make_int(values[index]).release());
+    PyTuple_SET_ITEM(
+        tuple.get(), static_cast<Py_ssize_t>(index), make_int(values[index]).release());
   }
   return tuple;
 }

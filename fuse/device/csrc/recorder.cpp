@@ -248,8 +248,7 @@ void prepare(const OpInfo& info, torch::jit::Stack* stack) {
 
 } // namespace
 
-void Recorder::record(
-    const c10::OperatorHandle& op, const OpInfo& info, torch::jit::Stack* stack) {
+void Recorder::record(const c10::OperatorHandle& op, const OpInfo& info, torch::jit::Stack* stack) {
   prepare(info, stack);
   if (mode() == Mode::Fused && reads_ragged(torch::jit::last(*stack, info.kinds.size()))) {
     // What is computed from a ragged value stays uncompiled, at the speed of PyTorch's CPU
@@ -512,8 +511,7 @@ void Recorder::draw_random(const TrieNode& node, c10::ArrayRef<c10::IValue> argu
   dynamic_.push_back(state.offset);
 }
 
-void Recorder::bind(
-    TrieNode& node, const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+void Recorder::bind(TrieNode& node, const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const size_t count = op.schema().arguments().size();
   auto arguments = torch::jit::last(*stack, count);
   for (size_t at = 0; at < node.scalars.size(); ++at) {

@@ -99,8 +99,7 @@ class Recorder {
   void undo_encode();
 
   // recorder.cpp: the known path
-  bool try_record(
-      const c10::OperatorHandle& op, const OpInfo& info, torch::jit::Stack* stack);
+  bool try_record(const c10::OperatorHandle& op, const OpInfo& info, torch::jit::Stack* stack);
   TrieNode* find_child(
       const c10::OperatorHandle& op, const OpInfo& info, c10::ArrayRef<c10::IValue> arguments);
   bool storms();
@@ -173,7 +172,6 @@ class Recorder {
  public:
   Recorder();
 };
-
 
 // The tensor with lazy conjugation and negation carried out.
 at::Tensor resolved(const at::Tensor& tensor);

@@ -1,0 +1,63 @@
+"""What the device's tests share: counting what the engine had to make, and child processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+import fuse
+
+DEVICE = torch.device("tpu")
+SECONDS = 240.0
+
+
+def made() -> int:
+    """Executables that had to be found outside memory so far: compiled, or loaded from disk."""
+    return int(fuse.stats()["cache"]["memory"]["misses"])
+
+
+@contextmanager
+def mode(name: str, **options: Any) -> Iterator[None]:
+    """The block runs in another mode."""
+    before = fuse.get_mode()
+    fuse.set_mode(name, **options)
+    try:
+        yield
+    finally:
+        fuse.set_mode(before)
+
+
+def start(code: str, **environment: str) -> subprocess.Popen[str]:
+    """A Python process that runs ``code``; its output is read as text."""
+    return subprocess.Popen(
+        [sys.executable, "-X", "faulthandler", "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environment},
+    )
+
+
+def finish(process: subprocess.Popen[str], seconds: float = SECONDS) -> tuple[str, str]:
+    """Its output and its errors, or a failure if it does not end in time."""
+    try:
+        return process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired as error:
+        process.send_signal(signal.SIGABRT)  # faulthandler prints where it hangs
+        _, text = process.communicate()
+        raise AssertionError(f"did not end in {seconds} s:\n{text}") from error
+
+
+def run(code: str, **environment: str) -> str:
+    """The output of a process that must end well."""
+    process = start(code, **environment)
+    out, errors = finish(process)
+    assert process.returncode == 0, errors
+    return out
