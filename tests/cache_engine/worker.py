@@ -21,7 +21,6 @@ from fuse.device import lazy
 
 STEPS = 3
 WIDTH = 24
-ROOT = Path(__file__).resolve().parents[2]
 
 calls = {"compile": 0, "trace": 0}
 
@@ -91,15 +90,34 @@ def explained() -> str:
     return fuse.explain(lambda: (torch.ones(4, 4, device="tpu") @ torch.eye(4, device="tpu")).cpu())
 
 
+def hold() -> None:
+    """Take the lease of the first executable of ``train``, and never finish compiling it."""
+
+    def hang(*_: Any) -> Any:
+        print("compiling", flush=True)
+        time.sleep(3600)
+
+    XlaBackend.compile = hang  # type: ignore[method-assign]
+    train()
+
+
+ROLES: dict[str, Callable[[], Any]] = {
+    "train": train,
+    "missing": missing,
+    "nearly": nearly,
+    "explain": explained,
+    "hold": hold,
+}
+
+
 def main(role: str) -> None:
     count_calls()
     start = os.environ.get("START_FILE")
-    result: Any
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         if start:
             wait_for(start)
-        result = {"train": train, "missing": missing, "nearly": nearly, "explain": explained}[role]()
+        result = ROLES[role]()
         lazy.engine().executables.cache.flush()
     texts = [str(w.message) for w in caught if "compilation cache" in str(w.message)]
     print(

@@ -35,11 +35,35 @@ void Recorder::start_trace() {
     }
   }
   ++serial_;
+  if (stats_.nodes > most_nodes_) {
+    prune();
+  }
   cursor_ = root_.get();
   operations_ = 0;
   owner_.clear();
   leaves_.clear();
   dynamic_.clear();
+}
+
+void Recorder::prune() {
+  auto& streams = root_->children;
+  std::stable_sort(streams.begin(), streams.end(), [](const auto& one, const auto& other) {
+    return one->last_used > other->last_used;
+  });
+  size_t kept = 0;
+  size_t count = 0;
+  while (count < streams.size() && kept + streams[count]->size() <= most_nodes_ / 2) {
+    kept += streams[count++]->size();
+  }
+  streams.erase(streams.begin() + static_cast<ptrdiff_t>(count), streams.end());
+  root_->index.clear();
+  root_->shapes.clear();
+  for (const auto& stream : streams) {
+    ++root_->shapes[stream->rank_hash];
+  }
+  add_to_index(*root_);
+  stats_.nodes = kept;
+  ++stats_.prunes;
 }
 
 void Recorder::settle_dead() {

@@ -100,6 +100,7 @@ TrieNode* Recorder::add_child(
   node->depth = cursor_->depth + 1;
   node->op = &info;
   node->shape_hash = call_.shape_hash;
+  node->rank_hash = call_.rank_hash;
   for (const ScalarBits& scalar : call_.scalars) {
     ScalarPlace place;
     place.bits = scalar.bits;

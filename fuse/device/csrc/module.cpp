@@ -58,6 +58,13 @@ PyObject* set_limit(PyObject*, PyObject* argument) {
   END_HANDLE_TH_ERRORS
 }
 
+PyObject* set_most_nodes(PyObject*, PyObject* argument) {
+  HANDLE_TH_ERRORS
+  Recorder::global().set_most_nodes(static_cast<size_t>(PyLong_AsLong(argument)));
+  Py_RETURN_NONE;
+  END_HANDLE_TH_ERRORS
+}
+
 PyObject* set_shape_cap(PyObject*, PyObject* argument) {
   HANDLE_TH_ERRORS
   Recorder::global().set_shape_cap(static_cast<uint32_t>(PyLong_AsLong(argument)));
@@ -164,6 +171,7 @@ PyMethodDef methods[] = {
     {"initialise", initialise, METH_VARARGS, "Register kernels and hooks; takes the engine."},
     {"set_mode", set_mode, METH_O, "0 debug, 1 strict, 2 fused; cuts first."},
     {"set_limit", set_limit, METH_O, "Operations after which a trace is cut."},
+    {"set_most_nodes", set_most_nodes, METH_O, "Calls that the trie of known streams may hold."},
     {"set_shape_cap", set_shape_cap, METH_O, "Shapes one place may have before it is capped."},
     {"cut", cut, METH_O, "Cut with the reason of this number."},
     {"forget", forget, METH_NOARGS, "Drop every known stream."},

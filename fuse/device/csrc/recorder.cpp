@@ -298,6 +298,9 @@ bool Recorder::try_record(
     return false;
   }
   bind(*node, op, stack);
+  if (operations_ == 0) {
+    node->last_used = serial_;
+  }
   cursor_ = node;
   ++operations_;
   ++stats_.operations;
@@ -563,6 +566,11 @@ void Recorder::set_mode(Mode mode) {
   Lock lock(*this);
   cut_locked(CutReason::ModeChange);
   mode_.store(mode);
+}
+
+void Recorder::set_most_nodes(size_t nodes) {
+  Lock lock(*this);
+  most_nodes_ = nodes;
 }
 
 void Recorder::set_shape_cap(uint32_t shapes) {

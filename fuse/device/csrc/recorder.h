@@ -35,7 +35,7 @@ enum class CutReason : uint8_t {
 const char* cut_reason_name(CutReason reason);
 
 struct RecorderStats {
-  uint64_t operations = 0, known = 0, traces = 0, nodes = 0, uncompiled = 0;
+  uint64_t operations = 0, known = 0, traces = 0, nodes = 0, uncompiled = 0, prunes = 0;
   std::array<uint64_t, static_cast<size_t>(CutReason::Count)> cuts{};
 };
 
@@ -53,6 +53,8 @@ class Recorder {
   void assign(Buffer* buffer, Array array, uint32_t layout);
   // Whether the next known stream of more than this many operations is cut.
   void set_limit(size_t operations);
+  // How many calls the trie of known streams may hold.
+  void set_most_nodes(size_t nodes);
   // How many shapes one place of a stream may have before it runs uncompiled; 0: any number.
   void set_shape_cap(uint32_t shapes);
   void set_mode(Mode mode);
@@ -148,11 +150,14 @@ class Recorder {
   void adopt(const Plan& plan, PyObject* arrays);
   void abandon(const std::string& why);
   void start_trace();
+  // Forgets the streams not begun for longest, until half of what is allowed is left.
+  void prune();
   void learn_period();
 
   std::mutex mutex_;
   std::atomic<Mode> mode_{Mode::Fused};
   size_t limit_ = 16384;
+  size_t most_nodes_ = 500000; // about 500 bytes each, and a Python description
   uint32_t shape_cap_ = 8;
   std::atomic<uint64_t> uncompiled_{0};
   bool ragged_ = false; // whether the last call runs uncompiled for its changing shapes

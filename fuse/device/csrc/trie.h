@@ -86,13 +86,24 @@ struct TrieNode {
   std::vector<Resize> resizes;
   std::vector<Result> results;
   uint32_t random_blocks = 0; // Philox blocks the call draws
+  uint64_t rank_hash = 0; // of the call without numbers and sizes
   uint64_t shape_hash = 0; // of the call without value numbers: what periods are found with
+  uint64_t last_used = 0; // serial of the last trace that began here; of children of the root
   bool cut_after = false; // a learned repeat mark
   PyRef record; // fuse.trace.node.Node
   std::vector<std::unique_ptr<TrieNode>> children;
   std::unordered_map<uint64_t, uint32_t> shapes; // rank hash of a call -> children having it
   std::unordered_multimap<uint64_t, TrieNode*> index; // once there are many children
   std::vector<Plan> plans;
+
+  // Nodes at and below this one.
+  size_t size() const {
+    size_t total = 1;
+    for (const auto& child : children) {
+      total += child->size();
+    }
+    return total;
+  }
 
   // Forgets every plan at and below this node.
   void forget_plans() {

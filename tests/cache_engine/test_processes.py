@@ -1,0 +1,189 @@
+"""What one process compiled, no other compiles again: the device over real processes."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cache_engine.common import command, entries, finish, run, start
+from tests.cache_engine.worker import STEPS
+
+RANKS = 4
+
+
+@pytest.fixture(scope="module")
+def cold(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """A cache that one process has filled, and what that process printed."""
+    cache = tmp_path_factory.mktemp("cold") / "cache"
+    record = cache.parent / "used"
+    return cache, run("train", cache, FUSE_CACHE_RECORD=str(record))
+
+
+@pytest.fixture
+def copy(cold: tuple[Path, dict[str, Any]], tmp_path: Path) -> Path:
+    """That cache, to be damaged at will."""
+    shutil.copytree(cold[0], tmp_path / "cache")
+    return tmp_path / "cache"
+
+
+def test_a_second_process_neither_traces_nor_compiles(
+    cold: tuple[Path, dict[str, Any]], copy: Path
+) -> None:
+    first = cold[1]
+    assert first["calls"]["compile"] == first["stats"]["compiles"] >= 2
+    assert first["calls"]["trace"] > 10
+    second = run("train", copy)
+    assert second["calls"] == {"compile": 0, "trace": 0}
+    assert second["stats"]["compiles"] == 0
+    assert second["result"] == first["result"]
+    assert len(second["result"]) == STEPS
+    disk = second["stats"]["cache"]["disk"]
+    assert disk["misses"] == 0
+    assert disk["hits"] == first["stats"]["compiles"] + 1  # the verdicts on operations
+
+
+def test_a_bundle_gives_a_start_without_compiling(
+    cold: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
+    cache, first = cold
+    bundle, empty = tmp_path / "bundle.zip", tmp_path / "empty"
+    exported = command(cache, "export", str(bundle), "--used", str(cache.parent / "used"))
+    assert exported.returncode == 0, exported.stderr
+    imported = command(empty, "import", str(bundle))
+    assert imported.returncode == 0, imported.stderr
+    found = run("train", empty, FUSE_CACHE="only")
+    assert found["calls"] == {"compile": 0, "trace": 0}
+    assert found["result"] == first["result"]
+
+
+def test_mode_only_raises_the_explained_miss_at_the_cut(tmp_path: Path) -> None:
+    found = run("missing", tmp_path / "cache", FUSE_CACHE="only")
+    assert found["result"]["at"] == "item"
+    assert "a miss in the compilation cache, which is in mode 'only'" in found["result"]["text"]
+    assert "nothing is stored to compare it with" in found["result"]["text"]
+    assert "fuse cache import" in found["result"]["text"]
+    assert "worker.py:" in found["result"]["label"]
+    assert found["stats"]["compiles"] == 0
+    assert entries(tmp_path / "cache") == []
+
+
+def test_mode_only_names_the_nearest_program_and_the_operation_that_differs(copy: Path) -> None:
+    run("nearly", copy)
+    found = run("missing", copy, FUSE_CACHE="only")
+    assert "the nearest of" in found["result"]["text"]
+    assert "program, line" in found["result"]["text"]
+
+
+@pytest.mark.parametrize("mode", ["read-only", "off"])
+def test_modes_that_write_nothing(mode: str, tmp_path: Path) -> None:
+    found = run("nearly", tmp_path / "cache", FUSE_CACHE=mode)
+    assert found["stats"]["compiles"] > 0
+    assert entries(tmp_path / "cache") == []
+    assert found["warnings"] == []
+
+
+def test_read_only_still_reads(cold: tuple[Path, dict[str, Any]], copy: Path) -> None:
+    before = {path: path.read_bytes() for path in entries(copy)}
+    found = run("train", copy, FUSE_CACHE="read-only")
+    assert found["stats"]["compiles"] == 0
+    assert {path: path.read_bytes() for path in entries(copy)} == before
+
+
+@pytest.mark.parametrize("damage", ["flip", "truncate", "swap"])
+def test_damaged_entries_are_counted_and_compiled_again(
+    damage: str, cold: tuple[Path, dict[str, Any]], copy: Path
+) -> None:
+    files = entries(copy)
+    draw = random.Random(damage)
+    contents = [bytearray(path.read_bytes()) for path in files]
+    if damage == "swap":
+        contents = contents[1:] + contents[:1]
+    for path, data in zip(files, contents, strict=True):
+        if damage == "flip":
+            data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
+        elif damage == "truncate":
+            del data[draw.randrange(len(data)) :]
+        path.write_bytes(data)
+    first = cold[1]
+    found = run("train", copy)
+    assert found["result"] == first["result"]
+    assert found["stats"]["compiles"] == first["stats"]["compiles"]
+    rejected = found["stats"]["cache"]["disk"]["rejections"]
+    assert sum(rejected.values()) == len(files)
+    assert len(found["warnings"]) == len(rejected)  # each kind once
+    again = run("train", copy)
+    assert again["calls"] == {"compile": 0, "trace": 0}
+    assert again["result"] == first["result"]
+
+
+def test_a_folder_that_cannot_be_written_costs_one_warning(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("no folder")
+    found = run("nearly", file / "cache")
+    assert found["stats"]["compiles"] > 0
+    assert sum(found["stats"]["cache"]["disk"]["failures"].values()) > 0
+    assert len(found["warnings"]) == 1
+    assert str(file) in found["warnings"][0]
+
+
+def test_ranks_compile_each_executable_once_between_them(
+    cold: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
+    go, cache, first = tmp_path / "go", tmp_path / "cache", cold[1]
+    ranks = [start("train", cache, START_FILE=str(go)) for _ in range(RANKS)]
+    for rank in ranks:
+        assert rank.stdout is not None
+        assert rank.stdout.readline() == b"ready\n"
+    go.touch()
+    found = [finish(rank)[0] for rank in ranks]
+    assert sum(one["calls"]["compile"] for one in found) == first["stats"]["compiles"]
+    assert all(one["result"] == first["result"] for one in found)
+    assert all(one["warnings"] == [] for one in found)
+
+
+def test_a_killed_holder_of_a_lease_holds_nobody_up(
+    cold: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
+    go, cache, first = tmp_path / "go", tmp_path / "cache", cold[1]
+    holder = start("hold", cache)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == b"compiling\n"
+    waiting = start("train", cache, START_FILE=str(go))
+    assert waiting.stdout is not None
+    assert waiting.stdout.readline() == b"ready\n"
+    go.touch()
+    time.sleep(1.0)  # time to run into the lease; whether it has is asserted below
+    holder.kill()
+    holder.communicate()
+    found = finish(waiting)[0]
+    assert found["result"] == first["result"]
+    assert found["stats"]["compiles"] == first["stats"]["compiles"]
+    assert found["stats"]["cache_events"]["lease-waits"] == 1
+
+
+def test_every_compile_is_explained_on_request(tmp_path: Path) -> None:
+    _, errors = finish(start("nearly", tmp_path / "cache", FUSE_EXPLAIN="recompiles"))
+    lines = errors.splitlines()
+    compiled = [line for line in lines if line.startswith("fuse: compiled ")]
+    assert len(compiled) == 2
+    assert "nothing is stored to compare it with" in compiled[0]
+    assert "worker.py:" in compiled[1]
+    assert "the nearest of" in compiled[1]
+    text = "\n".join(lines)
+    assert "tanh" in text
+    assert "sigmoid" in text
+    assert "which is aten::sigmoid at " in text
+
+
+def test_explain_says_where_each_executable_came_from(tmp_path: Path) -> None:
+    first = run("explain", tmp_path / "cache")["result"]
+    assert ": compiled" in first
+    assert "missed" in first
+    second = run("explain", tmp_path / "cache")["result"]
+    assert ": from disk" in second
+    assert "missed" not in second

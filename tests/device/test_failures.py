@@ -1,0 +1,149 @@
+"""When a trace fails or is interrupted, the device goes on and nothing older is lost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import fuse
+from fuse.errors import ExecutionError
+from tests.device.helpers import DEVICE, mode
+
+
+@pytest.fixture
+def backend() -> Any:
+    return fuse.device.lazy.engine().backend
+
+
+def fail_once(monkeypatch: pytest.MonkeyPatch, backend: Any, method: str, error: Any) -> None:
+    """The backend's ``method`` raises at its next call, and works afterwards."""
+    original = getattr(backend, method)
+    done = []
+
+    def failing(*args: Any, **kwargs: Any) -> Any:
+        if not done:
+            done.append(True)
+            raise error
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(backend, method, failing)
+
+
+@pytest.mark.parametrize("chosen", ["debug", "strict", "fused"])
+def test_a_failing_chunk_names_its_operations_and_lines(
+    monkeypatch: pytest.MonkeyPatch, backend: Any, chosen: str
+):
+    x = torch.ones(3, device=DEVICE)
+    x.cpu()
+    with mode(chosen):
+        fail_once(monkeypatch, backend, "execute", MemoryError("no room"))
+        with pytest.raises(ExecutionError, match="no room") as caught:
+            x.mul(4).cpu()
+        assert "mul.Tensor" in str(caught.value) and "test_failures.py:" in str(caught.value)
+        assert x.mul(4).tolist() == [4, 4, 4]
+
+
+def test_old_tensors_keep_their_values_and_lost_ones_say_why(
+    monkeypatch: pytest.MonkeyPatch, backend: Any
+):
+    x, z = torch.arange(3.0, device=DEVICE), torch.zeros(2, device=DEVICE)
+    torch.tpu.synchronize()
+    view = x[1:]
+    x.add_(10)
+    view.mul_(2)
+    z += 1
+    y = x * 2
+    fail_once(monkeypatch, backend, "execute", RuntimeError("the chunk broke"))
+    with pytest.raises(ExecutionError, match="the chunk broke"):
+        y.cpu()
+    assert x.tolist() == [0, 1, 2] and view.tolist() == [1, 2] and z.tolist() == [0, 0]
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="the chunk broke"):
+            y.cpu()
+        with pytest.raises(RuntimeError, match="the chunk broke"):
+            (y + 1).cpu()
+    assert (x + 1).tolist() == [1, 2, 3]
+    y.copy_(x)
+    assert y.tolist() == [0, 1, 2]
+
+
+def test_a_failing_compile_is_tried_again(monkeypatch: pytest.MonkeyPatch, backend: Any):
+    x = torch.ones(3, device=DEVICE)
+    torch.tpu.synchronize()
+
+    def program() -> list[float]:
+        return (x.mul(1.23456).sinh() - 0.5).cosh().tolist()
+
+    fail_once(monkeypatch, backend, "compile", ValueError("compiler out of ideas"))
+    with pytest.raises(ExecutionError, match="compiler out of ideas"):
+        program()
+    host = torch.ones(3)
+    torch.testing.assert_close(program(), (host.mul(1.23456).sinh() - 0.5).cosh().tolist())
+
+
+@pytest.mark.parametrize("method", ["execute", "compile"])
+def test_an_interrupt_leaves_everything_in_place(
+    monkeypatch: pytest.MonkeyPatch, backend: Any, method: str
+):
+    x = torch.ones(3, device=DEVICE)
+    torch.tpu.synchronize()
+    factor = {"execute": 1.375, "compile": 1.4375}[method]
+    y = x.mul(factor).asinh()
+    x.add_(1)
+    fail_once(monkeypatch, backend, method, KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        y.cpu()
+    torch.testing.assert_close(y.cpu(), torch.full((3,), factor).asinh())
+    assert x.tolist() == [2, 2, 2]
+
+
+def test_a_failure_inside_backward_and_a_step(monkeypatch: pytest.MonkeyPatch, backend: Any):
+    torch.manual_seed(0)
+    model = torch.nn.Linear(3, 2).to(DEVICE)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    x = torch.randn(4, 3).to(DEVICE)
+    before = model.weight.detach().cpu()
+
+    def step() -> float:
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    fail_once(monkeypatch, backend, "execute", RuntimeError("out of luck"))
+    with pytest.raises(ExecutionError, match="out of luck"):
+        step()
+    assert torch.equal(model.weight.detach().cpu(), before)
+    assert step() > step() > step()
+
+
+def test_an_error_in_a_hook_of_backward():
+    x = torch.ones(3, device=DEVICE, requires_grad=True)
+
+    def refuse(grad: torch.Tensor) -> None:
+        raise LookupError("hook")
+
+    y = x * 2
+    y.register_hook(refuse)
+    with pytest.raises(LookupError, match="hook"):
+        y.sum().backward()
+    (x * 3).sum().backward()
+    assert x.grad.tolist() == [3, 3, 3]
+
+
+def test_an_unknown_value_cannot_become_nan_silently():
+    """A poisoned tensor stays an error when it is moved into another operation's output."""
+    x = torch.ones(2, device=DEVICE)
+    x.cpu()
+    with pytest.MonkeyPatch.context() as patch:
+        fail_once(patch, fuse.device.lazy.engine().backend, "execute", RuntimeError("lost"))
+        y = x + 5
+        with pytest.raises(ExecutionError):
+            torch.tpu.synchronize()
+    with pytest.raises(RuntimeError, match="lost"):
+        torch.cat([x, y]).cpu()
+    with pytest.raises(RuntimeError, match="lost"):
+        y[:1].item()
