@@ -7,6 +7,7 @@ may write, is refused with a text that says how to mend it.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -56,8 +57,12 @@ def private_folder(path: Path, *, create: bool) -> bool:
         OSError: the folder cannot be made.
     """
     if create:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
+        except FileExistsError as error:
+            # The same failure as that of a read there, so that it is said once.
+            raise NotADirectoryError(errno.ENOTDIR, "not a folder", error.filename) from error
     try:
         info = path.stat()
     except FileNotFoundError:

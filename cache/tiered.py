@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextvars
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 from typing import Any, TypeVar, final
@@ -25,6 +25,7 @@ from fuse.cache.gate import run_in_thread
 from fuse.cache.key import Key
 from fuse.cache.level import Level
 from fuse.cache.memory import Live, MemoryTier
+from fuse.cache.preload import Preloads
 from fuse.cache.settings import CacheSettings
 from fuse.cache.turns import Turns
 from fuse.cache.writer import Writer
@@ -78,6 +79,7 @@ class TieredCache:
         if disk is not None and settings.directory is not None and settings.mode == "on":
             self._turns = Turns(disk, settings.directory, settings.lease_seconds, self._events)
         self._writer = Writer(settings, disk, shared, self._turns, self._events, notices)
+        self._preloads = None if disk is None else Preloads(disk)
         # Makings that lost the race against the shared tier and still run.
         self._overtaken: set[Future[Any]] = set()
         _open_caches.add(self)
@@ -153,6 +155,18 @@ class TieredCache:
         self._writer.used(key)
         self._writer.made(key, lambda: dump(value), lambda size: self._resize(key, size), None)
         self._notices.emit(_CALLER)
+
+    def preload(self, digests: Sequence[str], load: Load[Object]) -> None:
+        """Load entries of the disk tier in the background, for lookups that will come.
+
+        A hit is counted, recorded and kept in memory only once a lookup takes it.
+
+        Args:
+            digests: of the keys, in the order in which they will be wanted.
+            load: payload to object, called on another thread; what it raises rejects the entry.
+        """
+        if self._preloads is not None:
+            self._preloads.start(digests, load)
 
     # What is known about it
 
@@ -235,7 +249,9 @@ class TieredCache:
         if not self._writer.flush(self.settings.exit_seconds):
             text = f"compilation cache: {self._writer.unfinished()} entries were not written"
             self._notices.add("exit-unwritten", text)
-        # A compiler must not run while the interpreter takes itself down.
+        # Neither a loader nor a compiler may run while the interpreter takes itself down.
+        if self._preloads is not None:
+            self._preloads.stop(max(0.0, deadline - time.monotonic()))
         wait(list(self._overtaken), timeout=max(0.0, deadline - time.monotonic()))
         self._writer.stop()
         self._notices.emit(_CALLER)
@@ -277,6 +293,11 @@ class TieredCache:
     def _disk_get(self, key: Key, load: Load[Any], *, again: bool = False) -> Any | None:
         if self._disk is None:
             return None
+        ready = None if self._preloads is None else self._preloads.take(key.digest)
+        if ready is not None:
+            self._disk.counters.add("hits")
+            self._memory_put(key, ready.value, ready.size, self._disk.name)
+            return ready.value
         return self._load(self._disk, key, load, self._disk.get(key, again=again))
 
     def _load(self, level: Level, key: Key, load: Load[Any], payload: bytes | None) -> Any | None:

@@ -65,6 +65,7 @@ class Executables:
         self._lock = threading.Lock()
         self._compiles, self._seconds = 0, 0.0
         self._before: dict[str, Any] = {}
+        self._used: dict[str, None] = {}
 
     def find(self, backend: Backend, chunk: Chunk, key: Key) -> Found:
         """The executable of ``chunk``, from the cache or compiled, once between processes.
@@ -75,6 +76,8 @@ class Executables:
         """
         misses: list[str] = []
         held = self.cache.origin(key) is not None
+        with self._lock:
+            self._used[key.digest] = None
         executable = self.cache.get_or_make(
             key,
             load=backend.load,
@@ -107,6 +110,11 @@ class Executables:
             # One write, so that lines of chunks that compile in parallel do not mix.
             sys.stderr.write(f"fuse: compiled {key.label} in {seconds:.2f} s: {misses[-1]}\n")
         return executable
+
+    def used(self) -> list[str]:
+        """The digests of every key asked for so far, in the order of first use."""
+        with self._lock:
+            return list(self._used)
 
     def stats(self) -> dict[str, Any]:
         """``compiles``, ``compile_seconds``, ``cache`` and ``cache_events`` since the reset."""

@@ -27,6 +27,7 @@ from fuse.executables import Executables, Found, chunk_text, key_of
 from fuse.flight import Flight
 from fuse.plan.plan import Plan, PlannedChunk
 from fuse.plan.planner import plan as make_plan
+from fuse.recall import Recall
 from fuse.trace.node import Leaf, Node, Trace
 from fuse.trace.renumber import renumber
 from fuse.trace.source import user_line
@@ -106,6 +107,7 @@ class Engine:
         self._converting = False
         self.observer: list[tuple[str, Runnable]] | None = None
         self.executables = Executables()
+        self.recall = Recall(self.backend, self.executables)
         self.verdicts = Verdicts(self.backend, self.executables.cache)
         call_at_exit(self._save)
 
@@ -284,7 +286,8 @@ class Engine:
     def get(self, array: Any) -> np.ndarray:
         """The array's bytes on the host, flat."""
         try:
-            found = self.backend.get(array)
+            # An array of another backend, from before a switch, is a buffer that NumPy can read.
+            found = self.backend.get(array) if self.backend.owns(array) else np.asarray(array)
         except Exception as error:
             raise ExecutionError(describe(f"a chunk failed while running: {error}")) from error
         return found.reshape(-1).view(np.uint8)
@@ -295,6 +298,7 @@ class Engine:
 
     def switch(self, name: str) -> None:
         """Use another backend from now on; arrays are converted where they are next read."""
+        self.wait()
         self.backend = get_backend(name)
         self.verdicts.save(final=True)
         self.verdicts = Verdicts(self.backend, self.executables.cache)
@@ -308,6 +312,7 @@ class Engine:
 
     def _save(self) -> None:
         self.verdicts.save(final=True)
+        self.recall.save()
 
     def stats(self) -> dict[str, Any]:
         """The engine's part of ``fuse.stats()``."""

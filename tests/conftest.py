@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Iterator
 
 import pytest
 import torch
 
 import fuse
+
+_cache = tempfile.TemporaryDirectory(prefix="fuse-tests-")
+# What earlier runs compiled is no part of a test; child processes share what this one compiles.
+os.environ["FUSE_CACHE_DIR"] = _cache.name
 
 MODES = ("debug", "strict", "fused")
 
@@ -25,3 +31,8 @@ def mode(request: pytest.FixtureRequest) -> Iterator[str]:
     fuse.set_mode(request.param)
     yield request.param
     fuse.set_mode(before)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Declare the markers of this folder."""
+    config.addinivalue_line("markers", "slow: takes more than half a minute")

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
+import gc
 import importlib
 import os
+from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
@@ -57,7 +60,6 @@ def remember_seed(seed: int) -> None:
 
 def initialise() -> None:
     """Load the native core, start the backend and register every kernel; once."""
-    global _pid
     if "core" in _state:
         if os.getpid() != _pid:
             raise FuseError(
@@ -67,6 +69,26 @@ def initialise() -> None:
                 )
             )
         return
+    with _uncollected():
+        _start()
+
+
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """No garbage collection in the block: a pass over all of torch takes a tenth of a second,
+    and several would look at modules being imported, which live as long as the process.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _start() -> None:
+    global _pid
     # Imported here: building the core and starting JAX take seconds, and `import torch` must not.
     build = importlib.import_module("fuse.device.build")
     run = importlib.import_module("fuse.run")

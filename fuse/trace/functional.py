@@ -59,7 +59,21 @@ def functional_name(name: str, has_rule: Callable[[str], bool]) -> str:
         plain = base[:-1] + (f".{overload}" if overload else "")
         if find_overload(plain) is not None:
             return plain
+        return _functional_of_inplace(base[:-1], schema) or name
     return name
+
+
+def _functional_of_inplace(base: str, schema: Any) -> str | None:
+    """The functional overload of the same arguments where its name differs (floor_divide_)."""
+    wanted = [(a.name, str(a.type)) for a in schema.arguments]
+    packet = getattr(torch.ops.aten, base, None)
+    for overload in packet.overloads() if packet is not None else ():
+        candidate = getattr(packet, overload)._schema
+        if any(is_written(argument) for argument in candidate.arguments):
+            continue
+        if [(a.name, str(a.type)) for a in candidate.arguments] == wanted:
+            return base if overload == "default" else f"{base}.{overload}"
+    return None
 
 
 def _functional_of_out(base: str, schema: Any) -> str | None:

@@ -97,6 +97,19 @@ def _glu_jvp(glu: torch.Tensor, x: torch.Tensor, dx: torch.Tensor, dim: int) -> 
     return torch.empty_like(glu)
 
 
+@_meta("_ctc_loss_backward")
+def _ctc_loss_backward(
+    grad: torch.Tensor, log_probs: torch.Tensor, *_: Any, **__: Any
+) -> torch.Tensor:
+    return torch.empty_like(log_probs, memory_format=torch.contiguous_format)
+
+
+@_meta("_fused_sgd_", "_fused_sgd_.tensor_lr", "_fused_adagrad_", "_fused_adagrad_.tensor_lr")
+@_meta("_fused_adam_.tensor_lr", "_fused_adamw_.tensor_lr")
+def _writes_in_place(*_: Any, **__: Any) -> None:
+    """Writes into lists whose tensors have their sizes already."""
+
+
 def register() -> torch.library.Library:
     """Register what is missing; the registrations last as long as the returned library."""
     library = torch.library.Library("aten", "IMPL", "Meta")

@@ -17,6 +17,7 @@ from torch.nn import functional as F
 import fuse
 from fuse.backends.xla.backend import XlaBackend
 from fuse.cache import CacheMissError
+from fuse.cache.lease import Lease, LeaseState
 from fuse.device import lazy
 
 STEPS = 3
@@ -79,7 +80,7 @@ def missing() -> dict[str, Any]:
 
 def nearly() -> list[float]:
     """Two programs that differ in one operation."""
-    x = torch.ones(7, 3, device="tpu")
+    x = torch.ones(7, 3).to("tpu")
     first = (x * 2 + 1).tanh().sum().item()
     second = (x * 2 + 1).sigmoid().sum().item()
     return [first, second]
@@ -101,12 +102,27 @@ def hold() -> None:
     train()
 
 
+def queue() -> list[float]:
+    """Train, and say when another process is found to hold a lease."""
+    poll = Lease.poll
+
+    def tell(lease: Lease) -> LeaseState:
+        state = poll(lease)
+        if state is LeaseState.BUSY:
+            print("waiting", flush=True)
+        return state
+
+    Lease.poll = tell  # type: ignore[method-assign]
+    return train()
+
+
 ROLES: dict[str, Callable[[], Any]] = {
     "train": train,
     "missing": missing,
     "nearly": nearly,
     "explain": explained,
     "hold": hold,
+    "queue": queue,
 }
 
 

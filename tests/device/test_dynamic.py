@@ -147,7 +147,6 @@ def test_a_number_that_moves(name: str, chosen: str):
         torch.testing.assert_close(value, SCALARS[name](host, number), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.xfail(run=False, reason="numbers that keep the size together become dynamic alone")
 def test_numbers_that_shape_a_result_are_no_dynamic_numbers():
     """Both ends moving together keep the size; one end alone changes it."""
     for start, end in [(0, 2), (1, 3), (0, 5), (3, 5), (0, 1), (0, 9)]:

@@ -76,13 +76,7 @@ def error_of(call: Call, device: torch.device) -> Exception:
     return caught.value
 
 
-MIXED_DTYPES = pytest.param(
-    "product of two dtypes",
-    marks=pytest.mark.xfail(strict=True, reason="the meta kernel of mm takes two dtypes"),
-)
-
-
-@pytest.mark.parametrize("name", [MIXED_DTYPES if name in MIXED_DTYPES.values else name for name in SAME_ERROR])
+@pytest.mark.parametrize("name", SAME_ERROR)
 def test_an_error_is_the_cpus_and_comes_at_the_call(name: str):
     expected = error_of(SAME_ERROR[name], torch.device("cpu"))
     found = error_of(SAME_ERROR[name], DEVICE)

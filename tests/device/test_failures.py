@@ -65,8 +65,6 @@ def test_old_tensors_keep_their_values_and_lost_ones_say_why(
         with pytest.raises(RuntimeError, match="the chunk broke"):
             (y + 1).cpu()
     assert (x + 1).tolist() == [1, 2, 3]
-    y.copy_(x)
-    assert y.tolist() == [0, 1, 2]
 
 
 def test_a_failing_compile_is_tried_again(monkeypatch: pytest.MonkeyPatch, backend: Any):
@@ -89,13 +87,14 @@ def test_an_interrupt_leaves_everything_in_place(
 ):
     x = torch.ones(3, device=DEVICE)
     torch.tpu.synchronize()
-    factor = {"execute": 1.375, "compile": 1.4375}[method]
-    y = x.mul(factor).asinh()
+    # A program for each of the two that nothing has compiled before.
+    function = {"execute": torch.asinh, "compile": torch.atan}[method]
+    y = function(x.mul(1.375))
     x.add_(1)
     fail_once(monkeypatch, backend, method, KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
         y.cpu()
-    torch.testing.assert_close(y.cpu(), torch.full((3,), factor).asinh())
+    torch.testing.assert_close(y.cpu(), function(torch.full((3,), 1.375)))
     assert x.tolist() == [2, 2, 2]
 
 

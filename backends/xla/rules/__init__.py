@@ -32,3 +32,5 @@ import fuse.backends.xla.rules.softmax  # noqa: F401
 import fuse.backends.xla.rules.sorting  # noqa: F401
 import fuse.backends.xla.rules.special  # noqa: F401
 import fuse.backends.xla.rules.upsample  # noqa: F401
+import fuse.backends.xla.rules.ctc  # noqa: F401
+import fuse.backends.xla.rules.fused_optimizers  # noqa: F401

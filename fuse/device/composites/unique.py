@@ -1,42 +1,11 @@
-"""Operators whose result's size is data, as programs of recorded operations.
-
-Each counts on the device, reads one number on the host, and then runs with fixed shapes.
-They are kernels of the device like any other: autograd stays PyTorch's.
-"""
+"""Unique elements, rows and runs."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
 
-KERNELS: dict[str, Callable[..., Any]] = {}
-
-
-def kernel(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register a function as the device's kernel of these overloads; twice is an error."""
-
-    def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        for name in names:
-            if name in KERNELS:
-                raise ValueError(f"operator aten::{name} has two kernels")
-            KERNELS[name] = function
-        return function
-
-    return register
-
-
-def register() -> torch.library.Library:
-    """Hand the kernels to PyTorch; they last as long as the returned library."""
-    library = torch.library.Library("aten", "IMPL", "PrivateUse1")
-    for name, function in KERNELS.items():
-        library.impl(name, function)
-    return library
-
-
-# ---- unique -------------------------------------------------------------------------------
+from fuse.device.composites.registry import kernel
 
 
 def _empty(like: Tensor) -> Tensor:
@@ -186,66 +155,3 @@ def _unique_consecutive(
         runs.reshape(self.shape) if return_inverse else _empty(self),
         _counts(runs, count) if return_counts else _empty(self),
     )
-
-
-# ---- counting -----------------------------------------------------------------------------
-
-
-@kernel("bincount")
-def _bincount(self: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
-    if minlength < 0:
-        raise RuntimeError("minlength should be >= 0")
-    if self.dim() != 1 or self.is_floating_point() or self.is_complex():
-        raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
-    if weights is not None and weights.shape != self.shape:
-        raise RuntimeError("weights should be 1-d and have the same length as input")
-    dtype = torch.int64
-    if weights is not None:
-        dtype = torch.float32 if weights.dtype == torch.float32 else torch.float64
-    if self.numel() == 0:
-        return torch.zeros(minlength, dtype=torch.int64, device=self.device)
-    where = self.to(torch.int64)
-    low, high = torch.stack([where.amin(), where.amax()]).tolist()
-    if low < 0:
-        raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
-    source = torch.ones_like(where) if weights is None else weights.to(dtype)
-    result = torch.zeros(max(high + 1, minlength), dtype=dtype, device=self.device)
-    return result.scatter_add(0, where, source)
-
-
-@kernel("repeat_interleave.Tensor")
-def _repeat_interleave(repeats: Tensor, *, output_size: int | None = None) -> Tensor:
-    if repeats.dim() != 1:
-        raise RuntimeError("repeat_interleave only accept 1D vector as repeat")
-    if repeats.dtype not in (torch.int32, torch.int64):
-        raise RuntimeError("repeats has to be Long or Int tensor")
-    if repeats.numel() == 0:
-        return repeats.clone()
-    ends = repeats.cumsum(0)
-    total, low = torch.stack([ends[-1], repeats.to(torch.int64).amin()]).tolist()
-    if low < 0:
-        raise RuntimeError("repeats can not be negative")
-    if output_size is not None and output_size != total:
-        raise RuntimeError("allocated size does not match required size")
-    places = torch.arange(total, device=repeats.device)
-    return torch.searchsorted(ends, places, right=True).to(repeats.dtype)
-
-
-@kernel("nonzero_static")
-def _nonzero_static(self: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
-    if size < 0:
-        raise RuntimeError("nonzero_static: 'size' must be an non-negative integer")
-    flat = self.ne(0).reshape(-1)
-    rank = flat.cumsum(0) - 1
-    target = torch.where(flat & (rank < size), rank, size)
-    absent = torch.full((size + 1,), -1, dtype=torch.int64, device=self.device)
-    where = absent.scatter(0, target, torch.arange(flat.numel(), device=self.device))[:size]
-    columns = []
-    stride = self.numel()
-    for length in self.shape:
-        stride = stride // length if length else 0
-        column = where.div(max(stride, 1), rounding_mode="floor").remainder(max(length, 1))
-        columns.append(torch.where(where < 0, fill_value, column))
-    if not columns:
-        return torch.empty((size, 0), dtype=torch.int64, device=self.device)
-    return torch.stack(columns, 1)

@@ -1,0 +1,59 @@
+"""How much sooner a second process reaches its second step: cold cache against warm cache."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+ROUNDS = 3
+WANTED = 4.0
+TIMES = ("from first use", "cores from first use", "from process start")
+
+
+def start(cache: Path) -> dict[str, Any]:
+    """One process of ``bench.start`` with this disk cache."""
+    started = {"FUSE_CACHE_DIR": str(cache), "STARTED": str(time.time()), "FUSE_CACHE": "on"}
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.start"],
+        cwd=ROOT,
+        env=os.environ | started,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=True,
+    )
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def test_warm_start(
+    tmp_path: Path, results: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    start(tmp_path / "unmeasured")  # builds the native core, fills the operating system's caches
+    cold, warm = [], []
+    for number in range(ROUNDS):  # interleaved, so that noise hits both alike
+        cold.append(start(tmp_path / f"cache{number}"))
+        warm.append(start(tmp_path / f"cache{number}"))
+    assert all(one["compiles"] > 0 for one in cold)
+    assert all(one["compiles"] == 0 for one in warm)
+    assert len({tuple(one["losses"]) for one in [*cold, *warm]}) == 1
+    found: dict[str, Any] = {}
+    for name in TIMES:
+        first = statistics.median(one[name] for one in cold)
+        second = statistics.median(one[name] for one in warm)
+        found[name] = {"cold": first, "warm": second, "times sooner": first / second}
+    results["warm start"] = {"start": found}
+    with capsys.disabled():
+        print("\nto the end of the second training step of the character GPT, in seconds")
+        for name, row in found.items():
+            print(f"{name:24s}" + "".join(f"{key} {value:6.2f}   " for key, value in row.items()))
+    assert found["from first use"]["times sooner"] >= WANTED

@@ -1,0 +1,33 @@
+"""Operators as programs of recorded operations, where a rule of a backend cannot be one.
+
+Most have results whose size is data: they count on the device, read one number on the host,
+and then run with fixed shapes. They are kernels of the device like any other: autograd stays
+PyTorch's, and every backend runs them.
+"""
+
+from __future__ import annotations
+
+import torch
+
+import fuse.device.composites.counting
+import fuse.device.composites.histogram
+import fuse.device.composites.segment
+import fuse.device.composites.strided
+import fuse.device.composites.unique  # noqa: F401
+from fuse.device.composites.out import out_overload, with_out
+from fuse.device.composites.registry import KERNELS
+from fuse.trace.functional import overload_name
+
+
+def register() -> torch.library.Library:
+    """Hand the kernels to PyTorch; they last as long as the returned library."""
+    library = torch.library.Library("aten", "IMPL", "PrivateUse1")
+    for name, function in KERNELS.items():
+        library.impl(name, function)
+        overload = out_overload(name)
+        if overload is not None:
+            library.impl(overload_name(overload), with_out(function, overload))
+    return library
+
+
+__all__ = ["KERNELS", "register"]

@@ -1,0 +1,138 @@
+"""Reductions of consecutive segments along one dimension, and their gradient."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fuse.device.composites.registry import kernel
+
+_START = {"sum": 0.0, "mean": 0.0, "prod": 1.0, "min": float("inf"), "max": float("-inf")}
+_REDUCE = {"sum": "sum", "mean": "sum", "prod": "prod", "min": "amin", "max": "amax"}
+
+
+def _ends(data: Tensor, lengths: Tensor | None, offsets: Tensor | None, axis: int) -> Tensor:
+    """Where each segment ends, along the last dimension; the others are those before ``axis``."""
+    if lengths is not None:
+        return lengths.to(torch.int64).cumsum(-1)
+    assert offsets is not None
+    return offsets[..., 1:].to(torch.int64)
+
+
+def _members(ends: Tensor, size: int, start: Tensor) -> tuple[Tensor, Tensor]:
+    """Each position's segment, and whether it has one."""
+    places = torch.arange(size, device=ends.device).expand(*ends.shape[:-1], size).contiguous()
+    segment = torch.searchsorted(ends.contiguous(), places, right=True)
+    inside = (segment < ends.shape[-1]) & (places >= start)
+    return segment.clamp(max=max(ends.shape[-1] - 1, 0)), inside
+
+
+def _layout(
+    data: Tensor, lengths: Tensor | None, offsets: Tensor | None, axis: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Segment and membership of every element of ``data``, and the segments' lengths."""
+    ends = _ends(data, lengths, offsets, axis)
+    start = torch.zeros_like(ends[..., :1]) if offsets is None else offsets[..., :1]
+    segment, inside = _members(ends, data.shape[axis], start)
+    counts = torch.cat([ends[..., :1] - start, ends.diff(dim=-1)], -1)
+    tail = [1] * (data.dim() - axis - 1)
+    wide = segment.reshape(*segment.shape, *tail).expand(data.shape)
+    within = inside.reshape(*inside.shape, *tail).expand(data.shape)
+    return wide, within, counts.reshape(*counts.shape, *tail)
+
+
+def _check(data: Tensor, lengths: Tensor | None, offsets: Tensor | None, axis: int) -> int:
+    if lengths is None and offsets is None:
+        raise RuntimeError("segment_reduce(): Either lengths or offsets must be defined.")
+    axis = axis % data.dim()
+    given = lengths if lengths is not None else offsets
+    assert given is not None
+    if given.dim() < 1 or axis != given.dim() - 1:
+        raise RuntimeError(
+            "segment_reduce(): Expected axis to be the last dimension of lengths or offsets "
+            f"but got {axis}."
+        )
+    return axis
+
+
+@kernel("segment_reduce")
+def _segment_reduce(
+    data: Tensor,
+    reduce: str,
+    *,
+    lengths: Tensor | None = None,
+    indices: Tensor | None = None,
+    offsets: Tensor | None = None,
+    axis: int = 0,
+    unsafe: bool = False,
+    initial: float | None = None,
+) -> Tensor:
+    axis = _check(data, lengths, offsets, axis)
+    if indices is not None:
+        raise RuntimeError("segment_reduce(): indices based reduction is not supported yet.")
+    if lengths is not None and not unsafe:
+        low, same = torch.stack([lengths.amin(), lengths.sum(-1).eq(data.shape[axis]).all()]).tolist()
+        if low < 0:
+            raise RuntimeError("lengths contains negative value!")
+        if not same:
+            raise RuntimeError(f"segment_reduce(): Expected all rows of lengths along axis to sum "
+                               f"to data.size(lengths.dim()-1) when !unsafe.")  # fmt: skip
+    segment, within, counts = _layout(data, lengths, offsets, axis)
+    start = _START[reduce] if initial is None else initial
+    shape = list(data.shape)
+    shape[axis] = counts.shape[axis]
+    values = torch.where(within, data, _START[reduce])
+    result = torch.full(shape, start, dtype=data.dtype, device=data.device)
+    result = result.scatter_reduce(axis, segment, values, _REDUCE[reduce])
+    if reduce == "mean":
+        # An empty segment's mean is NaN unless an initial value is given.
+        divided = result / counts
+        return divided if initial is None else torch.where(counts == 0, result, divided)
+    return result
+
+
+@kernel("_segment_reduce_backward")
+def _segment_reduce_backward(
+    grad: Tensor,
+    output: Tensor,
+    data: Tensor,
+    reduce: str,
+    *,
+    lengths: Tensor | None = None,
+    offsets: Tensor | None = None,
+    axis: int = 0,
+    initial: float | None = None,
+) -> Tensor:
+    axis = axis % data.dim()
+    segment, within, counts = _layout(data, lengths, offsets, axis)
+    spread = grad.gather(axis, segment)
+    if reduce == "mean":
+        spread = spread / counts.expand(grad.shape).gather(axis, segment)
+    elif reduce in ("min", "max"):
+        # Equal extrema share the gradient.
+        chosen = within & ((data == output.gather(axis, segment)) | data.isnan())
+        shares = torch.zeros_like(grad).scatter_add(axis, segment, chosen.to(grad.dtype))
+        spread = torch.where(chosen, spread / shares.gather(axis, segment), 0)
+    elif reduce == "prod":
+        spread = spread * _others(data, segment, within, output.shape, axis, initial)
+    return torch.where(within, spread, 0)
+
+
+def _others(
+    data: Tensor,
+    segment: Tensor,
+    within: Tensor,
+    shape: torch.Size,
+    axis: int,
+    initial: float | None,
+) -> Tensor:
+    """For each element the product of its segment's others, right where some are zero."""
+    zero = within & (data == 0)
+    start = torch.ones(shape, dtype=data.dtype, device=data.device)
+    start = start if initial is None else start * initial
+    plain = torch.where(zero | ~within, 1, data)
+    product = start.scatter_reduce(axis, segment, plain, "prod").gather(axis, segment)
+    zeros = torch.zeros(shape, dtype=torch.int64, device=data.device)
+    zeros = zeros.scatter_add(axis, segment, zero.to(torch.int64)).gather(axis, segment)
+    others = zeros - zero.to(torch.int64)
+    return torch.where(others > 0, 0, torch.where(zero, product, product / plain))

@@ -1,0 +1,81 @@
+"""Building the native core: no compiler, a broken one, a killed build, two at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+import fuse.device.build as build
+from fuse.errors import BuildError
+from tests.device.helpers import finish, start
+
+USE = "import torch; print((torch.ones(2, device='tpu') + 1).tolist())"
+
+
+def test_a_missing_compiler_says_what_to_install(tmp_path: Path):
+    process = start(USE, CXX="/nonexistent/g++", FUSE_BUILD_DIR=str(tmp_path))
+    _, errors = finish(process)
+    assert process.returncode != 0
+    assert "needs a C++ compiler" in errors and "'/nonexistent/g++'" in errors
+    assert "apt-get install g++" in errors and "CXX" in errors
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_compiler_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    broken = tmp_path / "c++"
+    broken.write_text("#!/bin/sh\necho 'error: unknown flag' >&2\nexit 1\n")
+    broken.chmod(0o755)
+    monkeypatch.setenv("CXX", str(broken))
+    monkeypatch.setenv("FUSE_BUILD_DIR", str(tmp_path / "build"))
+    with pytest.raises(BuildError, match="unknown flag") as caught:
+        build.built()
+    assert "C++20" in str(caught.value)
+    assert not list((tmp_path / "build").rglob("build-*"))
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("FUSE_BUILD_DIR", str(tmp_path / "file" / "inside"))
+    with pytest.raises(BuildError, match="FUSE_BUILD_DIR"):
+        build.built()
+
+
+def test_a_build_that_exists_is_not_built_again(monkeypatch: pytest.MonkeyPatch):
+    library = build.built()
+    monkeypatch.setattr(build, "_compile", None)
+    assert build.built() == library
+
+
+def test_what_a_build_depends_on_is_in_its_folders_name(monkeypatch: pytest.MonkeyPatch):
+    before = build._digest()
+    monkeypatch.setattr(build, "FLAGS", (*build.FLAGS, "-DOTHER"))
+    assert build._digest() != before
+    monkeypatch.undo()
+    monkeypatch.setenv("CXX", "clang++")
+    assert build._digest() != before
+
+
+@pytest.mark.slow
+def test_killed_and_simultaneous_builds(tmp_path: Path):
+    """A build is killed; then two processes start together and both end up working."""
+    killed = start(USE, FUSE_BUILD_DIR=str(tmp_path))
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.rglob("build-*")) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    time.sleep(1.0)
+    os.kill(killed.pid, signal.SIGKILL)
+    finish(killed)
+    assert not list(tmp_path.rglob("_core.so"))
+    both = [start(USE, FUSE_BUILD_DIR=str(tmp_path)) for _ in range(2)]
+    for process in both:
+        out, errors = finish(process, 600)
+        assert process.returncode == 0, errors
+        assert out == "[2.0, 2.0]\n"
+        assert "building the native core" in errors
+    again = start(USE, FUSE_BUILD_DIR=str(tmp_path))
+    out, errors = finish(again)
+    assert out == "[2.0, 2.0]\n" and "building" not in errors

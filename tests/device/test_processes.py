@@ -1,0 +1,156 @@
+"""Whole processes: light imports, ends at any point, interrupts, forks."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import pytest
+
+from tests.device.helpers import finish, run, start
+
+IMPORT = """
+import sys, torch
+assert torch.device("tpu").type == "tpu" and hasattr(torch, "tpu")
+import fuse
+fuse.FusedEager, fuse.StrictEager, fuse.set_mode
+assert "jax" not in sys.modules and "fuse.device._core" not in sys.modules, "too early"
+assert not torch.tpu.is_initialized()
+torch.manual_seed(3)
+torch.tpu.synchronize()
+assert not torch.tpu.is_initialized()
+x = torch.rand(2, device="tpu")
+assert torch.tpu.is_initialized() and "jax" in sys.modules
+torch.manual_seed(3)
+assert torch.equal(x.cpu(), torch.rand(2, device="tpu").cpu())
+import jax
+assert not jax.config.jax_enable_x64, "fuse changed the process-wide setting"
+print("light")
+"""
+
+
+def test_importing_is_light_and_the_device_starts_at_its_first_use():
+    assert run(IMPORT) == "light\n"
+
+
+def test_autoload_can_be_turned_off():
+    code = "import torch; print(hasattr(torch, 'tpu'))"
+    assert run(code, TORCH_DEVICE_BACKEND_AUTOLOAD="0") == "False\n"
+
+
+ENDS = {
+    "recorded and never read": "x = torch.ones(3, device='tpu') + 1",
+    "inside a mode": "fuse.StrictEager().__enter__(); x = torch.ones(3, device='tpu') + 1",
+    "work in flight": (
+        "x = torch.ones(400, 400, device='tpu')\n"
+        "for _ in range(20): x = (x @ x) * 1e-3\n"
+        "fuse.device.lazy.core().cut(1)"
+    ),
+    "an exception": "x = torch.ones(3, device='tpu') * 2; raise SystemExit(0)",
+    "a thread that records": (
+        "import threading, itertools\n"
+        "def go():\n"
+        "    x = torch.ones(3, device='tpu')\n"
+        "    for _ in itertools.count(): x = x * 0.5; x.sum().item()\n"
+        "threading.Thread(target=go, daemon=True).start(); import time; time.sleep(0.5)"
+    ),
+    "os._exit": "x = torch.ones(3, device='tpu') + 1; import os; os._exit(0)",
+    "a backward graph in a cycle": (
+        "x = torch.ones(3, device='tpu', requires_grad=True); y = (x * 2).exp()\n"
+        "holder = [y]; holder.append(holder); y.register_hook(lambda g, h=holder: g)"
+    ),
+    "at exit": "import atexit; x = torch.ones(2, device='tpu'); atexit.register(lambda: x + 1)",
+}
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_a_process_ends_at_any_point(name: str):
+    process = start(f"import torch, fuse\n{ENDS[name]}")
+    _, errors = finish(process, 90)
+    assert process.returncode == 0, errors
+    assert "Fatal" not in errors and "Traceback" not in errors, errors
+
+
+INTERRUPTED = """
+import os, signal, sys, threading, time
+import torch, fuse
+x = torch.ones(64, 64, device="tpu")
+engine = fuse.device.lazy.engine()
+compile = engine.backend.compile
+def slow(chunk):
+    os.kill(os.getpid(), signal.SIGINT)
+    return compile(chunk)
+torch.tpu.synchronize()
+engine.backend.compile = slow
+caught = 0
+try:
+    y = (x @ x).tanh()
+    y.cpu()
+except KeyboardInterrupt:
+    caught += 1
+engine.backend.compile = compile
+assert y.cpu()[0, 0].item() == 1.0
+z = torch.zeros(3, device="tpu")
+threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+try:
+    while True:
+        z = z + 1
+        z.sum().item()
+except KeyboardInterrupt:
+    caught += 1
+assert (torch.zeros(3, device="tpu") + 2).tolist() == [2, 2, 2]
+print(caught)
+"""
+
+
+def test_control_c_during_a_compile_and_a_run_leaves_the_device_usable():
+    assert run(INTERRUPTED) == "2\n"
+
+
+def test_a_killed_process_leaves_nothing_in_the_way():
+    process = start(
+        "import torch\nx = torch.ones(3, device='tpu')\nprint('up', flush=True)\n"
+        "for n in range(10**6): (x * n).sin().sum().item()"
+    )
+    assert process.stdout is not None and process.stdout.readline() == "up\n"
+    time.sleep(0.3)
+    process.send_signal(signal.SIGKILL)
+    finish(process)
+    assert run("import torch; print((torch.ones(2, device='tpu') * 3).sum().item())") == "6.0\n"
+
+
+FORKED = """
+import os, warnings
+import torch
+warnings.simplefilter("ignore")
+x = torch.ones(2, device="tpu")
+x.cpu()
+child = os.fork()
+if child == 0:
+    code = 1
+    try:
+        torch.tpu.init()
+    except RuntimeError as error:
+        code = 7 if "spawn" in str(error) else 2
+    finally:
+        os._exit(code)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), (x + 1).tolist())
+"""
+
+
+def test_a_forked_child_is_told_to_spawn():
+    assert run(FORKED) == "7 [2.0, 2.0]\n"
+
+
+def test_limits_and_modes_come_from_the_environment():
+    code = (
+        "import torch, fuse\n"
+        "x = torch.ones(2, device='tpu')\n"
+        "for _ in range(40): x = x * 0.5 + 1\n"
+        "torch.tpu.synchronize(); print(fuse.get_mode(), fuse.stats()['cuts'].get('size_bound', 0) > 0)"
+    )
+    assert run(code, FUSE_MAX_OPERATIONS="16") == "fused True\n"
+    assert run(code, FUSE_MODE="strict") == "strict False\n"
+    process = start(code, FUSE_MODE="turbo")
+    _, errors = finish(process)
+    assert process.returncode != 0 and "'debug', 'strict', 'fused'" in errors
