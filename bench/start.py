@@ -1,7 +1,7 @@
 """One start of the character GPT on the device, to the end of its second training step.
 
 Run as ``python -m bench.start``; prints JSON: seconds on the clock and of all cores' time,
-from the first use of the device and from the start of the process.
+from the first use of the device (torch is imported, JAX is not) and from the process's start.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 import time
 
 import torch
+import torch._dynamo  # every optimizer's constructor imports it, on any device
 
 import fuse
 from examples import chargpt

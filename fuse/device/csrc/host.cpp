@@ -173,7 +173,7 @@ class HostCall {
         }
         Buffer* buffer = Buffer::of(tensor);
         at::Tensor bytes = bytes_behind(buffer, false);
-        const bool in_place = buffer->array.defined() && buffer->array.use_count() == 1 &&
+        const bool in_place = ragged_ && buffer->array.defined() && buffer->array.use_count() == 1 &&
             buffer->array->writable_host() && bytes.is_same(buffer->array->host());
         owned_.push_back({buffer, in_place ? bytes : bytes.clone()});
       });
@@ -371,13 +371,14 @@ void run_on_host(
   ReadReason reason(CutReason::HostFallback);
   HostCall call(info, stack, ragged);
   // First the kernel: where PyTorch refuses the call, its error is the user's, not a fallback.
+  // It wrote to copies, so that a refusal of the fallback itself changes nothing either.
   op.callBoxed(stack);
-  call.finish();
   if (!ragged || !why.empty()) {
     GilGuard gil;
     call_engine(
         ragged ? "ragged" : "host_fallback", pack(make_string(info.name), make_string(why)));
   }
+  call.finish();
 }
 
 } // namespace fuse
