@@ -26,8 +26,10 @@ help:
 demo: $(VENV)/.demo
 	$(BIN)/fuse demo
 
+# One thread a process: two processes fill two cores. The native core is built first, once.
 test: $(VENV)/.tools
-	$(BIN)/pytest
+	$(BIN)/python -c "import torch; torch.tpu.init()"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --benchmark-disable
 
 # Resumable: 'make op-coverage FRESH=--fresh' starts anew. MODES, BACKENDS and JOBS narrow it.
 op-coverage: $(VENV)/.tools

@@ -23,7 +23,7 @@ from fuse.trace.node import (
 )
 from fuse.trace.random_blocks import blocks, is_random
 from fuse.trace.source import user_line
-from fuse.trace.spec import Layout, View, contiguous_strides
+from fuse.trace.spec import Layout, View
 
 _ARGUMENT, _NEW, _UNDEFINED, _LIST, _CONSTANT = range(5)  # trie.h, Result::Kind
 
@@ -54,10 +54,10 @@ def _operand(raw: tuple[Any, ...]) -> Operand:
 
 
 def _write(raw: tuple[Any, ...], operands: tuple[Operand, ...]) -> Write:
-    operand, value, layout, sizes = raw
+    operand, value, layout, resized = raw
     view = operands[operand].view
-    if sizes is not None:
-        view = View(view.dtype, sizes, contiguous_strides(sizes))
+    if resized is not None:
+        view = View(view.dtype, *resized)
     return Write(operand, value, Layout(*layout), view)
 
 

@@ -70,20 +70,19 @@ def _same(one: Any, other: Any) -> bool:
     return bool(type(one) is type(other) and one == other)
 
 
-def compare_metadata(found: torch.Tensor, expected: torch.Tensor, where: str = "") -> None:
-    """Shape, dtype, lazy bits, and the strides of a dense result."""
+def compare_metadata(
+    found: torch.Tensor, expected: torch.Tensor, where: str = "", *, strides: bool = True
+) -> None:
+    """Shape, dtype, and the strides of a dense result."""
     if found.dtype != expected.dtype:
         raise Mismatch(f"{where}dtype {found.dtype} instead of {expected.dtype}")
     if found.shape != expected.shape:
         raise Mismatch(f"{where}shape {tuple(found.shape)} instead of {tuple(expected.shape)}")
-    if expected.layout != torch.strided or not expected.numel() or not is_dense(expected):
+    dense = expected.layout == torch.strided and expected.numel() and is_dense(expected)
+    if not strides or not dense:
         return
-    strides = [
-        (one, other)
-        for one, other, size in zip(found.stride(), expected.stride(), expected.shape, strict=True)
-        if size > 1
-    ]
-    if any(one != other for one, other in strides):
+    pairs = zip(found.stride(), expected.stride(), expected.shape, strict=True)
+    if any(one != other for one, other, size in pairs if size > 1):
         raise Mismatch(f"{where}strides {found.stride()} instead of {expected.stride()}")
 
 

@@ -84,10 +84,11 @@ def is_strided(sample: Any) -> bool:
 class _Call:
     """A sample's copy on one device, and the operator called on it."""
 
-    def __init__(self, sample: Any, device: str) -> None:
+    def __init__(self, sample: Any, device: str, host_arguments: bool = False) -> None:
         move = Transfer(device)
-        self.input, self.args, self.kwargs = move((sample.input, sample.args, sample.kwargs))
-        self.device = device
+        self.input = move(sample.input)
+        others = (sample.args, sample.kwargs)
+        self.args, self.kwargs = Transfer("cpu")(others) if host_arguments else move(others)
 
     @property
     def inputs(self) -> tuple[Any, ...]:
@@ -111,6 +112,9 @@ class _Operator:
         self.info, self.key = info, key
         self.values = key not in special.UNINITIALISED
         self.loosen = special.TOLERANCE.get(key, 1.0)
+
+    def call(self, sample: Any, device: str) -> _Call:
+        return _Call(sample, device, self.key in special.HOST_ARGUMENTS)
 
     # ---- samples ----------------------------------------------------------------------
 
@@ -145,7 +149,7 @@ class _Operator:
 
     def _cpu_takes(self, sample: Any) -> bool:
         try:
-            _Call(sample, "cpu")(self.info)
+            self.call(sample, "cpu")(self.info)
         except Exception:  # noqa: BLE001  (an error of any kind: no sample of the operator)
             return False
         return True
@@ -159,7 +163,7 @@ class _Operator:
     # ---- checks -----------------------------------------------------------------------
 
     def forward(self, sample: Any) -> None:
-        expected, found = _Call(sample, "cpu"), _Call(sample, "tpu")
+        expected, found = self.call(sample, "cpu"), self.call(sample, "tpu")
         try:
             right = expected(self.info)
         except Exception as error:  # noqa: BLE001  (the device has to refuse it likewise)
@@ -174,7 +178,7 @@ class _Operator:
         compare_aliases(left, found.inputs, right, expected.inputs)
         if not self.values:
             return
-        if _is_random(self.info, sample):
+        if self.is_random(sample):
             self.draws(sample, left)
             return
         self.compare_values(sample, left, right)
@@ -186,11 +190,31 @@ class _Operator:
         if self.key in special.AMBIGUOUS:
             left = sample.output_process_fn_grad(left)
             right = sample.output_process_fn_grad(right)
-        compare_nest_values(left, right, self.loosen)
+        if self.key in special.TIES and not sample.kwargs.get("stable"):
+            self.compare_ties(sample, left, right)
+        else:
+            compare_nest_values(left, right, self.loosen)
+
+    def compare_ties(self, sample: Any, left: Any, right: Any) -> None:
+        """Values, and indices by the values they lead to."""
+        at = special.TIES[self.key]
+        dim = sample.args[at] if len(sample.args) > at else sample.kwargs.get("dim", -1)
+        source = sample.input.detach()
+        *values, indices = tensors_of(right)
+        *mine, found = tensors_of(left)
+        for one, other in zip(mine, values, strict=True):
+            compare_values(one, other, loosen=self.loosen)
+        found = found.cpu()
+        if indices.dtype != torch.int64 or not source.dim():
+            compare_values(found, indices)
+            return
+        if indices.dim() < source.dim():
+            indices, found = indices.unsqueeze(dim), found.unsqueeze(dim)
+        compare_values(source.gather(dim, found), source.gather(dim, indices), "named values: ")
 
     def draws(self, sample: Any, left: Any) -> None:
         """A random operator: the same seed the same bits, and the CPU's distribution."""
-        again = _Call(sample, "tpu")(self.info)
+        again = self.call(sample, "tpu")(self.info)
         for one, other in zip(tensors_of(left), tensors_of(again), strict=True):
             if not torch.equal(one.cpu(), other.cpu()) and not one.isnan().any().item():
                 raise Mismatch("the same seed gives other numbers")
@@ -198,7 +222,7 @@ class _Operator:
         for device in ("tpu", "cpu"):
             pool: list[torch.Tensor] = []
             for number in range(DRAWS):
-                drawn = _Call(sample, device).seeded(number, self.info)
+                drawn = self.call(sample, device).seeded(number, self.info)
                 pool += [_plain(t) for t in tensors_of(drawn)]
             results.append(pool)
         same_distribution(*results)
@@ -219,7 +243,7 @@ class _Operator:
         return {f"forward {name}": forward, f"gradient {name}": gradient.outcome(forward)}
 
     def out(self, sample: Any) -> None:
-        right = _Call(sample, "cpu")(self.info)
+        right = self.call(sample, "cpu")(self.info)
         tensors = tensors_of(right)
         plain = isinstance(right, torch.Tensor) or (
             isinstance(right, tuple) and len(tensors) == len(right)
@@ -234,7 +258,7 @@ class _Operator:
         problem: type[Exception] | None = None
         for device in ("cpu", "tpu"):
             out = Transfer(device)(given)
-            call = _Call(sample, device)
+            call = self.call(sample, device)
             argument = out[0] if single else tuple(out)
             if problem is not None:
                 _must_raise(problem, lambda: call(self.info, out=argument))  # noqa: B023
@@ -254,7 +278,7 @@ class _Operator:
         for one, other in zip(outs[1], outs[0], strict=True):
             if one.stride() != other.stride() and other.numel():
                 raise Mismatch(f"out= has strides {one.stride()} instead of {other.stride()}")
-        if self.values and not _is_random(self.info, sample):
+        if self.values and not self.is_random(sample):
             self.compare_values(sample, results[1], results[0])
 
     def inplace(self, sample: Any) -> None:
@@ -269,7 +293,7 @@ class _Operator:
         problem: type[Exception] | None = None
         random = False
         for device in ("cpu", "tpu"):
-            call = _Call(sample, device)
+            call = self.call(sample, device)
             call.input = arrange(call.input)
             target = call.input
             if problem is not None:
@@ -292,19 +316,29 @@ class _Operator:
         if self.values and not random:
             compare_values(bases[1], bases[0], loosen=self.loosen)
 
+    def is_random(self, sample: Any) -> bool:
+        """Whether the CPU's result depends on the seed; of few numbers several draws are seen."""
+        first = tensors_of(self.call(sample, "cpu").seeded(1, self.info))
+        few = sum(t.numel() for t in first) <= FEW
+        for seed in range(2, 10 if few else 3):
+            other = tensors_of(self.call(sample, "cpu").seeded(seed, self.info))
+            if any(_differ(left, right) for left, right in zip(first, other, strict=True)):
+                return True
+        return False
+
     def _draws(self, sample: Any, function: Any, arrange: Callable[..., Any]) -> bool:
         results = []
         for seed in (1, 2):
-            call = _Call(sample, "cpu")
+            call = self.call(sample, "cpu")
             call.input = arrange(call.input)
             results.append(call.seeded(seed, function))
         return _differ(results[0], results[1])
 
     def error(self, sample: Any) -> None:
         try:
-            _Call(sample, "cpu")(self.info)
+            self.call(sample, "cpu")(self.info)
         except Exception as error:  # noqa: BLE001  (its type is what is compared)
-            _must_raise(type(error), lambda: _Call(sample, "tpu")(self.info))
+            _must_raise(type(error), lambda: self.call(sample, "tpu")(self.info))
 
 
 class _Both:
@@ -324,7 +358,7 @@ class _Both:
 
     def __call__(self, sample: Any) -> None:
         operator = self.operator
-        expected, found = _Call(sample, "cpu"), _Call(sample, "tpu")
+        expected, found = operator.call(sample, "cpu"), operator.call(sample, "tpu")
         right = expected(operator.info)
         counted = Fallbacks()
         left = found(operator.info)
@@ -338,7 +372,7 @@ class _Both:
             self.problem = brief(error)
         self.fallbacks |= set(counted.names())
         operator.compare(sample, left, found, right, expected)
-        if not self.problem and not _is_random(operator.info, sample):
+        if not self.problem and not operator.is_random(sample):
             self.compare(grads)
 
     def gradients(
@@ -367,7 +401,7 @@ class _Both:
                 if (one is None) != (other is None):
                     raise Mismatch(f"{where}{one} instead of {other}")
                 if other is not None:
-                    compare_metadata(one, other, where)
+                    compare_metadata(one, other, where, strides=False)
                     compare_values(one, other, where, 4 * self.operator.loosen)
             self.samples += bool(grads)
         except Mismatch as error:
@@ -404,17 +438,6 @@ def _must_raise(kind: type[Exception], call: Callable[[], Any]) -> None:
             f"raises {type(error).__name__} instead of {kind.__name__}: {error}"
         ) from error
     raise Mismatch(f"does not raise {kind.__name__} at the call")
-
-
-def _is_random(info: Any, sample: Any) -> bool:
-    """Whether the CPU's result depends on the seed; of few numbers several draws are looked at."""
-    first = tensors_of(_Call(sample, "cpu").seeded(1, info))
-    few = sum(t.numel() for t in first) <= FEW
-    for seed in range(2, 10 if few else 3):
-        other = tensors_of(_Call(sample, "cpu").seeded(seed, info))
-        if any(_differ(left, right) for left, right in zip(first, other, strict=True)):
-            return True
-    return False
 
 
 def _differ(one: torch.Tensor, other: torch.Tensor) -> bool:

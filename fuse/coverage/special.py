@@ -6,8 +6,9 @@ from fnmatch import fnmatchcase
 
 EXCLUDED: dict[str, str] = {
     "op:jiterator_*": "compiles CUDA source; PyTorch's CPU has no such operator",
-    "op:torch.ops.aten._flash_attention_forward": "CUDA only",
-    "op:torch.ops.aten._efficient_attention_forward": "CUDA only",
+    "op:torch.ops.aten._flash_attention_forward": "PyTorch's CPU has no kernel of it",
+    "op:torch.ops.aten._efficient_attention_forward": "PyTorch's CPU has no kernel of it",
+    "op:nn.functional.batch_norm.without_cudnn": "the entry is for CUDA only",
     "op:to_sparse": "makes a sparse tensor: the device has dense tensors only",
     "op:sparse.*": "takes sparse tensors: the device has dense tensors only",
     "optim:SparseAdam": "takes sparse gradients only: the device has dense tensors only",
@@ -46,6 +47,20 @@ AMBIGUOUS = frozenset(
 )
 """Factors that are unique up to signs or phases: values are compared after the sample's own
 ``output_process_fn_grad``, which takes the freedom out."""
+
+TIES: dict[str, int] = {
+    "op:argsort": 0,
+    "op:kthvalue": 1,
+    "op:median": 0,
+    "op:nanmedian": 0,
+    "op:sort": 0,
+    "op:topk": 1,
+}
+"""Key -> position of ``dim`` among the arguments. Which of several equal elements the indices
+name is unspecified unless a sort is asked to be stable: they have to lead to the values."""
+
+HOST_ARGUMENTS = frozenset({"op:tensor_split"})
+"""PyTorch wants every tensor but the first on the CPU, whatever the device."""
 
 TOLERANCE: dict[str, float] = {}
 """Key -> factor on the tolerance of the dtype."""

@@ -180,7 +180,7 @@ _OWN = frozenset(
     masked_select equal _fused_sdp_choice zeros ones full empty_like zeros_like ones_like full_like
     new_zeros new_ones new_full new_empty new_empty_strided rand randn randint randint.low rand_like
     randn_like randint_like randint_like.low_dtype randperm arange arange.start arange.start_step
-    linspace logspace eye eye.m scalar_tensor _to_copy
+    linspace logspace eye eye.m scalar_tensor _to_copy unsafe_split.Tensor unsafe_split_with_sizes
     """.split()
 )
 """Overloads with kernels in csrc/kernels.cpp, and factories that PyTorch composes of these."""

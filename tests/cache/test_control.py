@@ -7,6 +7,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+
 from fuse.cache import (
     CacheBundleError,
     CacheMissError,
@@ -20,7 +21,6 @@ from fuse.cache import (
     verify,
 )
 from fuse.cache.store import name_of
-
 from tests.cache.common import SECRET, Maker, key_of, open_at, payload_of
 
 KEYS = [key_of(f"k{number}") for number in range(5)]

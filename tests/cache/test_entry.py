@@ -6,6 +6,9 @@ import random
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from fuse.cache import EntryRejectedError, Key
 from fuse.cache.entry import MAX_HEADER_BYTES, PREFIX_BYTES, Entry, pack, read_header, unpack
 from fuse.cache.errors import REJECTION_REASONS
@@ -13,9 +16,6 @@ from fuse.cache.folder import PrivateFolder
 from fuse.cache.shared import MountedFolder
 from fuse.cache.store import Store, name_of
 from fuse.cache.stored import StoredTier
-from hypothesis import given
-from hypothesis import strategies as st
-
 from tests.cache.common import SECRET, key_of, payload_of
 
 KEY, OTHER = key_of("one"), key_of("two")

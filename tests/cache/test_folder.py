@@ -9,10 +9,10 @@ import time
 from pathlib import Path
 
 import pytest
+
 from fuse.cache import CacheTrustError, EntryRejectedError, TierBypassError, read_secret
 from fuse.cache.folder import PrivateFolder
 from fuse.cache.store import name_of
-
 from tests.cache.common import key_of
 
 D = [key_of(str(number)).digest for number in range(6)]

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 
 import pytest
+
 from fuse.cache import CacheTrustError, EntryRejectedError, TierBypassError
 from fuse.cache.background import Background
 from fuse.cache.gate import Gate

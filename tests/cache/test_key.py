@@ -6,11 +6,11 @@ import subprocess
 import sys
 
 import pytest
-from fuse.cache import Key
-from fuse.cache.key import encode_fields, is_digest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fuse.cache import Key
+from fuse.cache.key import encode_fields, is_digest
 from tests.cache.common import ROOT
 
 FIELDS = st.dictionaries(st.text(max_size=4), st.text(max_size=4), max_size=4)

@@ -5,9 +5,9 @@ import signal
 from pathlib import Path
 
 import pytest
+
 from fuse.cache import CacheTrustError
 from fuse.cache.lease import Lease, LeaseState, sweep
-
 from tests.cache.common import key_of
 
 DIGEST = key_of("leased").digest

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import pytest
+
 from fuse.cache import TierBypassError
 from fuse.cache.memory import Live, MemoryTier
-
 from tests.cache.common import key_of
 
 A, B, C = key_of("a"), key_of("b"), key_of("c")

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from fuse.cache import listing, prune, verify
 from fuse.cache.locks import locked
-
 from tests.cache.common import ROOT, Maker, key_of, open_at, start_worker, wait_ready
 from tests.cache.worker import RANK_KEYS, keys
 

@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from fuse.cache import CacheWarning, EntryRejectedError, clear, listing, prune, verify
 from fuse.cache.entry import pack
 from fuse.cache.opening import open_cache
 from fuse.cache.settings import CacheSettings
 from fuse.cache.shared import MountedFolder, RemoteStore
 from fuse.cache.store import Store
-
 from tests.cache.common import SECRET, Maker, key_of, open_at, payload_of
 
 KINDS = ["folder", "memory", "local", "s3"]

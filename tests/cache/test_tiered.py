@@ -5,13 +5,13 @@ import time
 from pathlib import Path
 
 import pytest
+
 from fuse.cache import (
     CacheMissError,
     CacheSettings,
     open_cache,
 )
 from fuse.cache.lease import Lease, LeaseState
-
 from fuse.errors import ConfigError, FuseError
 from tests.cache.common import SECRET, Maker, closed, filled, key_of, open_at, payload_of, tier
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from fuse.cache import (
     CacheWarning,
     TieredCache,
@@ -18,7 +19,6 @@ from fuse.cache import (
 from fuse.cache.lease import Lease, LeaseState
 from fuse.cache.shared import MountedFolder
 from fuse.cache.store import name_of
-
 from tests.cache.common import SECRET, Maker, closed, filled, key_of, open_at, payload_of, tier
 
 KEY = key_of("one")

@@ -11,7 +11,6 @@ import warnings
 from pathlib import Path
 
 from fuse.cache import Key
-
 from tests.cache.common import Maker, key_of, open_at, payload_of
 
 RANK_KEYS = 16

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 import fuse
+from fuse.device import lazy
 from tests.device.helpers import DEVICE, made, mode
 
 STEPS = 9
@@ -166,7 +167,7 @@ def test_equal_and_different_dtypes_of_numbers():
 
 
 def test_a_loop_without_host_reads_is_bounded_and_makes_nothing():
-    core = fuse.device.lazy.core()
+    core = lazy.core()
     limit = 96
     core.set_limit(limit)
     try:
@@ -192,7 +193,7 @@ def test_a_loop_without_host_reads_is_bounded_and_makes_nothing():
             host = (host * 0.5 + 1).tanh() * 1.5 - 0.25
         torch.testing.assert_close(state.cpu(), host)
     finally:
-        core.set_limit(fuse.device.lazy.engine().max_operations)
+        core.set_limit(lazy.engine().max_operations)
 
 
 def test_training_without_host_reads_makes_nothing():

@@ -10,7 +10,8 @@ import torch
 from torch.nn import functional as F
 
 import fuse
-from fuse.errors import ConfigError
+from fuse import config
+from fuse.errors import ConfigError, NonFiniteError
 
 DEVICE = torch.device("tpu")
 
@@ -172,10 +173,10 @@ def test_an_environment_variable_with_an_unknown_value(
 ):
     monkeypatch.setenv(variable, value)
     read = {
-        "FUSE_MODE": fuse.config.mode,
-        "FUSE_BACKEND": fuse.config.backend,
-        "FUSE_HOST_FALLBACK": fuse.config.host_fallback,
-        "FUSE_MAX_OPERATIONS": fuse.config.max_operations,
+        "FUSE_MODE": config.mode,
+        "FUSE_BACKEND": config.backend,
+        "FUSE_HOST_FALLBACK": config.host_fallback,
+        "FUSE_MAX_OPERATIONS": config.max_operations,
     }[variable]
     with pytest.raises(ConfigError, match=value) as caught:
         read()
@@ -204,7 +205,7 @@ def test_debug_raises_the_cpus_error_for_an_index_out_of_range(name: str):
 def test_debug_stops_at_the_first_non_finite_result():
     with fuse.DebugEager(check="nan"):
         x = torch.tensor([1.0, 0.0]).to(DEVICE)
-        with pytest.raises(fuse.errors.NonFiniteError, match="non-finite") as caught:
+        with pytest.raises(NonFiniteError, match="non-finite") as caught:
             x.log().exp()
         text = str(caught.value)
         assert "aten::log" in text and "float32[2]" in text and "test_errors.py" in text

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 import torch
 
-import fuse
+from fuse.device import lazy
 from fuse.errors import ExecutionError
 from tests.device.helpers import DEVICE, mode
 
 
 @pytest.fixture
 def backend() -> Any:
-    return fuse.device.lazy.engine().backend
+    return lazy.engine().backend
 
 
 def fail_once(monkeypatch: pytest.MonkeyPatch, backend: Any, method: str, error: Any) -> None:
@@ -138,7 +138,7 @@ def test_an_unknown_value_cannot_become_nan_silently():
     x = torch.ones(2, device=DEVICE)
     x.cpu()
     with pytest.MonkeyPatch.context() as patch:
-        fail_once(patch, fuse.device.lazy.engine().backend, "execute", RuntimeError("lost"))
+        fail_once(patch, lazy.engine().backend, "execute", RuntimeError("lost"))
         y = x + 5
         with pytest.raises(ExecutionError):
             torch.tpu.synchronize()

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import fuse
+from fuse.device import lazy
 from fuse.errors import HostFallbackError
 from tests.device.helpers import DEVICE, mode
 
@@ -16,7 +17,7 @@ from tests.device.helpers import DEVICE, mode
 def fresh_warnings(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every test is the first to fall back."""
     torch.tpu.init()
-    monkeypatch.setattr(fuse.device.lazy.engine(), "_warned", set())
+    monkeypatch.setattr(lazy.engine(), "_warned", set())
     monkeypatch.delenv("FUSE_HOST_FALLBACK", raising=False)
 
 

@@ -44,7 +44,7 @@ ENDS = {
     "work in flight": (
         "x = torch.ones(400, 400, device='tpu')\n"
         "for _ in range(20): x = (x @ x) * 1e-3\n"
-        "fuse.device.lazy.core().cut(1)"
+        "lazy.core().cut(1)"
     ),
     "an exception": "x = torch.ones(3, device='tpu') * 2; raise SystemExit(0)",
     "a thread that records": (
@@ -65,7 +65,7 @@ ENDS = {
 
 @pytest.mark.parametrize("name", ENDS)
 def test_a_process_ends_at_any_point(name: str):
-    process = start(f"import torch, fuse\n{ENDS[name]}")
+    process = start(f"import torch, fuse\nfrom fuse.device import lazy\n{ENDS[name]}")
     _, errors = finish(process, 90)
     assert process.returncode == 0, errors
     assert "Fatal" not in errors and "Traceback" not in errors, errors
@@ -74,8 +74,9 @@ def test_a_process_ends_at_any_point(name: str):
 INTERRUPTED = """
 import os, signal, sys, threading, time
 import torch, fuse
+from fuse.device import lazy
 x = torch.ones(64, 64, device="tpu")
-engine = fuse.device.lazy.engine()
+engine = lazy.engine()
 compile = engine.backend.compile
 def slow(chunk):
     os.kill(os.getpid(), signal.SIGINT)

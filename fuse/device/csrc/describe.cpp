@@ -93,6 +93,68 @@ PyRef layout_to_python(uint32_t id) {
 
 } // namespace
 
+namespace {
+
+// Meta kernels that are laxer than the CPU's give an in-place operator a larger result.
+bool resizes_in_place(
+    const c10::OperatorHandle& op,
+    const OpInfo& info,
+    c10::ArrayRef<c10::IValue> arguments,
+    const torch::jit::Stack& after) {
+  for (size_t at = 0; at < arguments.size(); ++at) {
+    if (!info.written[at] || op.schema().arguments()[at].kwarg_only() ||
+        !arguments[at].isTensor() || !arguments[at].toTensor().defined()) {
+      continue;
+    }
+    if (arguments[at].toTensor().sizes() != after[at].toTensor().sizes()) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// Whether half-precision statistics are kept in single precision: where a parameter is.
+bool has_wide_parameter(c10::ArrayRef<c10::IValue> arguments) {
+  for (const c10::IValue& value : arguments.slice(1)) {
+    if (value.isTensor() && value.toTensor().defined() &&
+        value.toTensor().scalar_type() == at::kFloat) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// PyTorch's meta kernels answer for CUDA where devices differ; results are to be the CPU's.
+void as_on_cpu(
+    TrieNode& node,
+    const OpInfo& info,
+    c10::ArrayRef<c10::IValue> arguments,
+    const torch::jit::Stack& meta) {
+  const bool batch_norm =
+      info.name == "native_batch_norm" || info.name.rfind("_native_batch_norm_legit", 0) == 0;
+  if (info.name == "_linalg_svd") {
+    const at::Tensor& vh = meta[2].toTensor();
+    node.tensors[2] = spec_of(vh.mT().contiguous().mT());
+    return;
+  }
+  if (!batch_norm && info.name != "native_layer_norm") {
+    return;
+  }
+  const at::Tensor& result = meta[0].toTensor();
+  const bool half = at::isReducedFloatingType(result.scalar_type());
+  const bool evaluates = batch_norm && arguments.size() > 5 && arguments[5].isBool() &&
+      !arguments[5].toBool();
+  for (size_t at = 1; at < node.tensors.size(); ++at) {
+    if (evaluates) { // saves nothing
+      node.tensors[at] = spec_of(result.new_empty({0}));
+    } else if (half && !has_wide_parameter(arguments)) {
+      node.tensors[at] = spec_of(meta[at].toTensor().to(result.scalar_type()));
+    }
+  }
+}
+
+} // namespace
+
 TrieNode* Recorder::add_child(
     const c10::OperatorHandle& op, const OpInfo& info, c10::ArrayRef<c10::IValue> arguments) {
   auto node = std::make_unique<TrieNode>();
@@ -170,14 +232,12 @@ bool Recorder::infer(
     }
     node.results.push_back(result);
   }
-  describe_writes(node, info, arguments, meta_arguments);
-  if ((info.name == "native_batch_norm" || info.name.rfind("_native_batch_norm_legit", 0) == 0) &&
-      arguments.size() > 5 && arguments[5].isBool() && !arguments[5].toBool()) {
-    // In evaluation the CPU's kernel saves nothing, PyTorch's meta kernel says otherwise.
-    for (size_t at = 1; at < node.tensors.size(); ++at) {
-      node.tensors[at] = spec_of(meta[0].toTensor().new_empty({0}));
-    }
+  if (resizes_in_place(op, info, arguments, meta_arguments)) {
+    refusal_ = "it would resize a tensor that it writes in place";
+    return false; // the host's kernel raises PyTorch's error
   }
+  describe_writes(node, info, arguments, meta_arguments);
+  as_on_cpu(node, info, arguments, meta);
   return true;
 }
 
@@ -216,7 +276,7 @@ bool Recorder::describe(
     PyRef resized = PyRef::borrow(Py_None);
     for (const Resize& resize : node.resizes) {
       if (resize.operand == write.operand) {
-        resized = make_tuple(resize.sizes);
+        resized = pack(make_tuple(resize.sizes), make_tuple(resize.strides));
       }
     }
     PyRef item = pack(
@@ -280,8 +340,14 @@ void Recorder::describe_writes(
       at::Tensor target = tensor;
       Write write{operand, 0};
       if (after.sizes() != tensor.sizes()) {
-        node.resizes.push_back({operand, {after.sizes().begin(), after.sizes().end()}});
-        c10::SmallVector<int64_t, 6> shape(after.sizes().begin(), after.sizes().end());
+        // The meta kernel's strides: a matrix of LAPACK's is column-major.
+        const NewTensor resized = spec_of(after);
+        node.resizes.push_back(
+            {operand,
+             {resized.sizes.begin(), resized.sizes.end()},
+             {resized.strides.begin(), resized.strides.end()}});
+        c10::SmallVector<int64_t, 6> shape;
+        physical_shape(resized.sizes, resized.strides, shape);
         write.layout = LayoutTable::global().intern(tensor.scalar_type(), shape);
       } else {
         write.layout = layout_after_write(tensor, *call_.operands[operand].buffer);

@@ -526,7 +526,9 @@ void Recorder::bind(TrieNode& node, const c10::OperatorHandle& op, torch::jit::S
     draw_random(node, arguments);
   }
   for (const Resize& resize : node.resizes) {
-    resize_contiguous(*call_.operands[resize.operand].tensor, resize.sizes);
+    const at::Tensor& target = *call_.operands[resize.operand].tensor;
+    resize_contiguous(target, resize.sizes);
+    target.unsafeGetTensorImpl()->set_sizes_and_strides(resize.sizes, resize.strides);
   }
   c10::SmallVector<at::Tensor, 4> tensors;
   for (const NewTensor& spec : node.tensors) {

@@ -60,6 +60,7 @@ struct Write {
 struct Resize {
   uint32_t operand = 0;
   c10::SmallVector<int64_t, 5> sizes;
+  c10::SmallVector<int64_t, 5> strides;
 };
 
 struct Result {

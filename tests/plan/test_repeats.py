@@ -1,0 +1,86 @@
+"""Repeats and segments, drawn as strings: one letter an operation."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fuse.plan.repeats import Repeat, find_repeats, smallest_period
+from fuse.plan.segment import LONGEST, segments
+
+
+def tokens(drawing: str) -> list[int]:
+    return [ord(letter) for letter in drawing]
+
+
+@pytest.mark.parametrize(
+    ("drawing", "expected"),
+    [
+        # head, three layers, tail
+        ("xyabcabcabcz", [Repeat(2, 3, 3)]),
+        # forward layers, loss, backward layers
+        ("abcabclpqrpqr", [Repeat(0, 3, 2), Repeat(7, 3, 2)]),
+        # nothing comes twice in a row
+        ("abcdefgh", []),
+        # the whole stream is one repeat
+        ("abababab", [Repeat(0, 3 - 1 + 2, 2)]),
+    ],
+)
+def test_repeats_are_found(drawing: str, expected: list[Repeat]) -> None:
+    assert find_repeats(tokens(drawing), smallest=3) == expected
+
+
+def test_short_blocks_are_joined() -> None:
+    found = find_repeats(tokens("a" * 40), smallest=8)
+    assert found == [Repeat(0, 8, 5)]
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(st.lists(st.integers(0, 3), max_size=60))
+def test_every_block_of_a_repeat_is_the_same(stream: list[int]) -> None:
+    end = 0
+    for repeat in find_repeats(stream, smallest=2):
+        assert repeat.start >= end and repeat.count >= 2
+        end = repeat.stop
+        blocks = [
+            stream[repeat.start + k * repeat.period : repeat.start + (k + 1) * repeat.period]
+            for k in range(repeat.count)
+        ]
+        assert all(block == blocks[0] for block in blocks)
+    assert end <= len(stream)
+
+
+def test_the_smallest_period() -> None:
+    assert smallest_period(tokens("abcabcabc")) == 3
+    assert smallest_period(tokens("abcabd")) is None
+
+
+def test_a_short_trace_is_one_segment() -> None:
+    found = segments(tokens("abcabc"), [0] * 6, whole=6)
+    assert [(s.start, s.stop) for s in found] == [(0, 6)]
+    assert "within 6" in found[0].reason
+
+
+def test_a_long_trace_is_cut_at_its_blocks() -> None:
+    block = "abcdefghijklm"
+    found = segments(tokens("xy" + block * 3 + "z"), [0] * 42, whole=10)
+    assert [(s.start, s.stop) for s in found] == [(0, 2), (2, 15), (15, 28), (28, 41), (41, 42)]
+    assert found[1].reason == "block 1 of 3, 13 operations each"
+
+
+def test_a_long_stretch_without_repeats_is_cut_where_little_is_alive() -> None:
+    length = LONGEST + 200
+    alive = [1000] * length
+    alive[LONGEST - 50] = 7
+    found = segments(list(range(length)), alive, whole=10)
+    assert [(s.start, s.stop) for s in found] == [(0, LONGEST - 49), (LONGEST - 49, length)]
+    assert "7 bytes alive" in found[0].reason
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=200), st.integers(1, 60))
+def test_segments_cover_the_trace_in_order(stream: list[int], whole: int) -> None:
+    found = segments(stream, [0] * len(stream), whole)
+    assert [s.start for s in found] == [0, *(s.stop for s in found[:-1])]
+    assert found[-1].stop == len(stream)
