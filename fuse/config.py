@@ -67,8 +67,8 @@ def in_flight_bytes() -> int:
 
 
 def whole_trace() -> int:
-    """``FUSE_WHOLE_TRACE``: operations up to which a trace is one chunk (default 200)."""
-    return _positive("FUSE_WHOLE_TRACE", 200)
+    """``FUSE_WHOLE_TRACE``: operations up to which a trace is one chunk (default 120)."""
+    return _positive("FUSE_WHOLE_TRACE", 120)
 
 
 def explain() -> frozenset[str]:

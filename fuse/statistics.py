@@ -19,8 +19,9 @@ def stats() -> dict[str, Any]:
     ``cache`` has one dict a tier (``memory``, and ``disk`` and ``shared`` where there are)
     with ``hits``, ``misses``, ``puts``, ``evictions``; ``bypasses`` (the tier was not asked),
     ``rejections`` (an entry must not be used) and ``failures``, each reason -> count; and for
-    memory ``entries`` and ``bytes``, which are not counters. One entry holds what earlier
-    processes found out about operations (see docs/cache.md) and is counted like the others.
+    memory ``entries`` and ``bytes``, which are not counters. Two entries that are no
+    executables are counted with them: what earlier processes found out about operations, and
+    what the same command used last time (see docs/cache.md).
     ``cache_events`` counts what happened between tiers and processes: ``makes``, leases
     (``lease-held``, ``lease-waits``, ``lease-timeout``, ...), ``races``, full queues.
     """

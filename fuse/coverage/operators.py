@@ -9,6 +9,7 @@ from unittest import mock
 
 import torch
 from torch.testing._internal.common_methods_invocations import op_db
+from torch.utils._pytree import tree_map_only
 
 from fuse.coverage import special
 from fuse.coverage.comparing import (
@@ -181,19 +182,29 @@ class _Operator:
         if self.is_random(sample):
             self.draws(sample, left)
             return
-        self.compare_values(sample, left, right)
+        try:
+            self.compare_values(sample, left, right)
+        except Mismatch:
+            wide = widened(sample)
+            if wide is None:
+                raise
+            exact = self.call(wide, "cpu")(self.info)
+            self.compare_values(sample, left, narrowed(exact, right))
         for one, other in zip(tensors_of(found.inputs), tensors_of(expected.inputs), strict=True):
             if other.layout == torch.strided:
                 compare_values(one, other, "an input after the call: ", self.loosen)
 
     def compare_values(self, sample: Any, left: Any, right: Any) -> None:
-        if self.key in special.AMBIGUOUS:
-            left = sample.output_process_fn_grad(left)
-            right = sample.output_process_fn_grad(right)
+        left, right = (self.without_freedom(sample, nest) for nest in (left, right))
         if self.key in special.TIES and not sample.kwargs.get("stable"):
             self.compare_ties(sample, left, right)
         else:
             compare_nest_values(left, right, self.loosen)
+
+    def without_freedom(self, sample: Any, result: Any) -> Any:
+        """The result, or what of it is unique."""
+        free = self.key in special.AMBIGUOUS
+        return sample.output_process_fn_grad(result) if free else result
 
     def compare_ties(self, sample: Any, left: Any, right: Any) -> None:
         """Values, and indices by the values they lead to."""
@@ -223,6 +234,7 @@ class _Operator:
             pool: list[torch.Tensor] = []
             for number in range(DRAWS):
                 drawn = self.call(sample, device).seeded(number, self.info)
+                drawn = self.without_freedom(sample, drawn)
                 pool += [_plain(t) for t in tensors_of(drawn)]
             results.append(pool)
         same_distribution(*results)
@@ -373,7 +385,7 @@ class _Both:
         self.fallbacks |= set(counted.names())
         operator.compare(sample, left, found, right, expected)
         if not self.problem and not operator.is_random(sample):
-            self.compare(grads)
+            self.compare(sample, grads)
 
     def gradients(
         self, sample: Any, left: Any, found: _Call, right: Any, expected: _Call
@@ -386,15 +398,14 @@ class _Both:
             raise Mismatch(f"{len(mine)} differentiable results instead of {len(heads)}")
         if not heads:
             return []
-        torch.manual_seed(1)
-        seeds = [torch.randn_like(t) for t in heads]
+        seeds = _seeds(heads)
         theirs = torch.autograd.grad(heads, _wanted(expected), seeds, allow_unused=True)
         ours = torch.autograd.grad(
             mine, _wanted(found), [Transfer("tpu")(s) for s in seeds], allow_unused=True
         )
         return list(zip(ours, theirs, strict=True))
 
-    def compare(self, grads: list[Any]) -> None:
+    def compare(self, sample: Any, grads: list[Any]) -> None:
         try:
             for index, (one, other) in enumerate(grads):
                 where = f"gradient {index}: "
@@ -402,10 +413,28 @@ class _Both:
                     raise Mismatch(f"{where}{one} instead of {other}")
                 if other is not None:
                     compare_metadata(one, other, where, strides=False)
-                    compare_values(one, other, where, 4 * self.operator.loosen)
+            self.compare_values(sample, grads)
             self.samples += bool(grads)
         except Mismatch as error:
             self.problem = brief(error)
+
+    def compare_values(self, sample: Any, grads: list[Any]) -> None:
+        loosen = 4 * self.operator.loosen
+        pairs = [(i, one, other) for i, (one, other) in enumerate(grads) if other is not None]
+        try:
+            for index, one, other in pairs:
+                compare_values(one, other, f"gradient {index}: ", loosen)
+        except Mismatch:
+            wide = widened(sample)
+            if wide is None:
+                raise
+            exact = self.operator.call(wide, "cpu")
+            right = exact(self.operator.info)
+            heads = [t for t in tensors_of(wide.output_process_fn_grad(right)) if t.requires_grad]
+            theirs = torch.autograd.grad(heads, _wanted(exact), _seeds(heads), allow_unused=True)
+            for index, one, _ in pairs:
+                reference = narrowed(theirs[index], one)
+                compare_values(one, reference, f"gradient {index}: ", loosen)
 
     def outcome(self, forward: Outcome | None) -> Outcome | None:
         """The gradient's outcome; that of the forward pass where this one failed."""
@@ -452,6 +481,52 @@ def _plain(tensor: torch.Tensor) -> torch.Tensor:
     """Real float64 numbers, to compare or to pool."""
     tensor = tensor.detach().cpu().resolve_conj().resolve_neg()
     return (torch.view_as_real(tensor) if tensor.is_complex() else tensor).double()
+
+
+WIDER = {
+    torch.bfloat16: torch.float32,
+    torch.float16: torch.float32,
+    torch.float32: torch.float64,
+    torch.complex64: torch.complex128,
+}
+
+
+def widened(sample: Any) -> Any:
+    """The sample in the next wider dtype, to tell whose rounding a difference is; or ``None``."""
+    narrow = {t.dtype for t in _tensors(sample)} & set(WIDER)
+    if not narrow:
+        return None
+
+    def widen(value: Any) -> Any:
+        if isinstance(value, torch.dtype):
+            return WIDER.get(value, value) if value in narrow else value
+        if value.dtype not in narrow:
+            return value
+        return value.to(WIDER[value.dtype]).requires_grad_(value.requires_grad)
+
+    return sample.transform(widen)
+
+
+def narrowed(exact: Any, like: Any) -> Any:
+    """The nest ``exact`` in the dtypes of ``like``."""
+    wanted = iter(tensors_of(like))
+
+    def narrow(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.detach().to(next(wanted).dtype)
+
+    return tree_map_only(torch.Tensor, narrow, exact)
+
+
+def _seeds(heads: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Cotangents: the same numbers whatever the dtype's width."""
+    generator = torch.Generator().manual_seed(1)
+    return [
+        torch.randn(t.shape, dtype=_NARROW.get(t.dtype, t.dtype), generator=generator).to(t.dtype)
+        for t in heads
+    ]
+
+
+_NARROW = {torch.float64: torch.float32, torch.complex128: torch.complex64}
 
 
 def _wanted(call: _Call) -> list[torch.Tensor]:

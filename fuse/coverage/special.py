@@ -24,6 +24,8 @@ UNINITIALISED = frozenset(
         "empty_strided",
         "new_empty",
         "new_empty_strided",
+        "resize_",
+        "resize_as_",
     )
 )
 """Results are memory that nothing was written to: their values are not compared."""

@@ -181,6 +181,8 @@ _OWN = frozenset(
     new_zeros new_ones new_full new_empty new_empty_strided rand randn randint randint.low rand_like
     randn_like randint_like randint_like.low_dtype randperm arange arange.start arange.start_step
     linspace logspace eye eye.m scalar_tensor _to_copy unsafe_split.Tensor unsafe_split_with_sizes
+    _unsafe_view
     """.split()
 )
-"""Overloads with kernels in csrc/kernels.cpp, and factories that PyTorch composes of these."""
+"""Overloads with kernels in csrc/kernels.cpp, factories that PyTorch composes of these, and
+operators that are views in all but their schemas."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from fuse.errors import VerifyError
 from fuse.plan.liveness import bytes_alive, last_reads
+from fuse.plan.order import light_stretches, ordered
 from fuse.plan.plan import Plan, PlannedChunk
 from fuse.plan.segment import WHOLE, Segment, segments
 from fuse.trace.node import Leaf, Node, Trace
@@ -65,13 +66,23 @@ def remove_dead(draft: Draft) -> None:
         draft.decisions.append(f"dead code: {removed} operations removed, nothing reads them")
 
 
+def order(draft: Draft) -> None:
+    """Put what belongs together side by side."""
+    draft.nodes = ordered(draft.nodes)
+
+
 def segment(draft: Draft) -> None:
     """Choose where the operations are cut into chunks."""
     layouts = draft.trace.layouts()
     names: dict[str, int] = {}
     tokens = [names.setdefault(signature(node), len(names)) for node in draft.nodes]
     draft.segments = tuple(
-        segments(tokens, bytes_alive(draft.nodes, draft.live, layouts), draft.whole)
+        segments(
+            tokens,
+            bytes_alive(draft.nodes, draft.live, layouts),
+            light_stretches(draft.nodes),
+            draft.whole,
+        )
     )
 
 
@@ -180,6 +191,7 @@ def check(draft: Draft) -> None:
 
 PASSES: tuple[tuple[str, Callable[[Draft], None]], ...] = (
     ("remove dead code", remove_dead),
+    ("order", order),
     ("segment", segment),
     ("chunk", chunk),
     ("donate", donate),

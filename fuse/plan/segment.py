@@ -1,9 +1,13 @@
-"""Where a long trace is cut into chunks, and why.
+"""Where a trace is cut into chunks, and why.
 
-A trace of up to ``WHOLE`` operations is one chunk: its work is dominated by the calls
-themselves. A longer one is cut at the borders of its repeated blocks, so that
-equal blocks share one executable, and what lies between them is cut, where it is longer
-than ``LONGEST``, at the point near the bound where the fewest bytes are alive. docs/planner.md has the measurements behind the numbers.
+Short traces stay whole: their work is dominated by the calls themselves. A longer one is cut
+
+* where a long stretch without dense anchors begins and ends (an optimizer's update);
+* at the borders of repeated blocks, so that equal blocks share one executable;
+* at the peak of live bytes, where forward work turns into backward work: what is alive there
+  has to exist anyway, and XLA would compute some of it a second time across the border.
+
+docs/planner.md has the measurements behind the numbers.
 """
 
 from __future__ import annotations
@@ -13,14 +17,18 @@ from dataclasses import dataclass
 
 from fuse.plan.repeats import find_repeats
 
-WHOLE = 200
-"""Operations up to which a trace is one executable. A training step of a small transformer
-(320 operations) ran 1.2 to 2.6 times faster cut at its layers than whole on XLA's CPU platform,
-and compiled sooner; below this size the cost of more calls outweighs that."""
+WHOLE = 120
+"""Operations up to which a trace is one executable."""
+LIGHT = 40
+"""Operations that a stretch without anchors needs to be cut off."""
 LONGEST = 600
-"""Operations a chunk outside a repeat holds at most."""
+"""Operations a chunk with anchors, outside a repeat, holds at most."""
+LONGEST_LIGHT = 2000
+"""Operations a chunk without anchors holds at most: they compile quickly."""
 SMALLEST = 12
-"""Operations a repeated block holds at least: a call costs as much as several small ones."""
+"""Operations a repeated block with anchors holds at least."""
+SMALLEST_LIGHT = 150
+"""The same without anchors: such operations are cheap beside the call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,36 +40,86 @@ class Segment:
     reason: str
 
 
-def segments(tokens: Sequence[int], alive: Sequence[int], whole: int = WHOLE) -> list[Segment]:
-    """Cut a trace of ``len(tokens)`` operations; ``alive`` are the bytes alive after each."""
+def segments(
+    tokens: Sequence[int],
+    alive: Sequence[int],
+    light: Sequence[tuple[int, int]],
+    whole: int = WHOLE,
+) -> list[Segment]:
+    """Cut a trace of ``len(tokens)`` operations.
+
+    ``tokens`` are equal where operations are, ``alive`` are the bytes alive after each, and
+    ``light`` the maximal stretches ``(start, stop)`` without dense anchors.
+    """
     total = len(tokens)
     if total <= whole:
         return [Segment(0, total, f"the whole trace: {total} operations are within {whole}")]
     result: list[Segment] = []
     position = 0
-    for repeat in find_repeats(tokens, SMALLEST):
-        result += _between(position, repeat.start, alive)
+    for start, stop in light:
+        if stop - start >= LIGHT:
+            result += _heavy(position, start, tokens, alive)
+            result += _light(start, stop, tokens, alive)
+            position = stop
+    return result + _heavy(position, total, tokens, alive)
+
+
+def _heavy(start: int, stop: int, tokens: Sequence[int], alive: Sequence[int]) -> list[Segment]:
+    result: list[Segment] = []
+    position = start
+    for repeat in find_repeats(tokens[start:stop], SMALLEST):
+        first = start + repeat.start
+        result += _turned(position, first, alive)
         result += [
             Segment(
-                repeat.start + index * repeat.period,
-                repeat.start + (index + 1) * repeat.period,
+                first + index * repeat.period,
+                first + (index + 1) * repeat.period,
                 f"block {index + 1} of {repeat.count}, {repeat.period} operations each",
             )
             for index in range(repeat.count)
         ]
-        position = repeat.stop
-    return result + _between(position, total, alive)
+        position = start + repeat.stop
+    return result + _turned(position, stop, alive)
 
 
-def _between(start: int, stop: int, alive: Sequence[int]) -> list[Segment]:
+def _turned(start: int, stop: int, alive: Sequence[int]) -> list[Segment]:
+    """A stretch between repeats, cut at the peak of live bytes where that lies inside it."""
+    if stop <= start:
+        return []
+    peak = max(range(len(alive)), key=alive.__getitem__) + 1
+    if start < peak < stop and alive[peak - 1] > 2 * alive[-1]:
+        reason = f"to the peak of {alive[peak - 1]} bytes alive, where forward turns backward"
+        return [Segment(start, peak, reason), *_bounded(peak, stop, alive, LONGEST)]
+    return _bounded(start, stop, alive, LONGEST)
+
+
+def _light(start: int, stop: int, tokens: Sequence[int], alive: Sequence[int]) -> list[Segment]:
+    result: list[Segment] = []
+    position = start
+    for repeat in find_repeats(tokens[start:stop], SMALLEST_LIGHT):
+        first = start + repeat.start
+        result += _bounded(position, first, alive, LONGEST_LIGHT)
+        result += [
+            Segment(
+                first + index * repeat.period,
+                first + (index + 1) * repeat.period,
+                f"block {index + 1} of {repeat.count} without anchors",
+            )
+            for index in range(repeat.count)
+        ]
+        position = start + repeat.stop
+    return result + _bounded(position, stop, alive, LONGEST_LIGHT)
+
+
+def _bounded(start: int, stop: int, alive: Sequence[int], longest: int) -> list[Segment]:
     result = []
-    while stop - start > LONGEST:
+    while stop - start > longest:
         # Low liveness within the last quarter of what is allowed: few bytes cross the border.
-        window = range(start + LONGEST * 3 // 4, start + LONGEST)
+        window = range(start + longest * 3 // 4, start + longest)
         border = min(window, key=lambda position: (alive[position], position)) + 1
-        reason = f"{alive[border - 1]} bytes alive at its end, the least near {LONGEST} operations"
+        reason = f"{alive[border - 1]} bytes alive at its end, the least near {longest} operations"
         result.append(Segment(start, border, reason))
         start = border
     if stop > start:
-        result.append(Segment(start, stop, "between repeats"))
+        result.append(Segment(start, stop, f"{stop - start} operations between borders"))
     return result

@@ -59,7 +59,9 @@ def result_type(operands: Iterable[tuple[str, int, bool]]) -> str | None:
         if result is None:
             result = dtype_of_level
         elif _category(dtype_of_level) > _category(result):
-            result = _join(result, dtype_of_level)
+            # A complex number lends a float its category, not its width (c10 combine_categories).
+            widens = _category(dtype_of_level) < 3 or _category(result) < 2
+            result = _join(result, dtype_of_level if widens else "complex32")
     return result
 
 

@@ -268,6 +268,23 @@ def _batch_norm_with_statistics(ctx: RuleContext, *arguments: Any) -> Any:
     return _batch_norm(ctx, *arguments)
 
 
+@rule("_batch_norm_with_update", "_batch_norm_with_update_functional")
+def _batch_norm_with_update(
+    ctx: RuleContext,
+    x: jax.Array,
+    weight: Any,
+    bias: Any,
+    running_mean: jax.Array,
+    running_var: jax.Array,
+    momentum: Any,
+    eps: Any,
+) -> Any:
+    """The three results, an empty reserve, and the new running mean and variance."""
+    arguments = (x, weight, bias, running_mean, running_var, True, momentum, eps)
+    out, mean, rstd, *moved = _batch_norm(ctx, *arguments)
+    return out, mean, rstd, jnp.zeros((0,), jnp.uint8), *moved
+
+
 @rule("_native_batch_norm_legit.no_stats")
 def _batch_norm_without_statistics(
     ctx: RuleContext, x: jax.Array, weight: Any, bias: Any, training: bool, momentum: Any, eps: Any

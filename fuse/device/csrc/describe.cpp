@@ -102,11 +102,15 @@ bool resizes_in_place(
     c10::ArrayRef<c10::IValue> arguments,
     const torch::jit::Stack& after) {
   for (size_t at = 0; at < arguments.size(); ++at) {
-    if (!info.written[at] || op.schema().arguments()[at].kwarg_only() ||
-        !arguments[at].isTensor() || !arguments[at].toTensor().defined()) {
+    if (!info.written[at] || !arguments[at].isTensor() || !arguments[at].toTensor().defined()) {
       continue;
     }
-    if (arguments[at].toTensor().sizes() != after[at].toTensor().sizes()) {
+    const at::Tensor& target = arguments[at].toTensor();
+    bool in_place = !op.schema().arguments()[at].kwarg_only();
+    for (size_t other = 0; other < at; ++other) { // out= may be an input too
+      in_place |= arguments[other].isTensor() && arguments[other].toTensor().is_same(target);
+    }
+    if (in_place && target.sizes() != after[at].toTensor().sizes()) {
       return true;
     }
   }

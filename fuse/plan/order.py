@@ -1,0 +1,78 @@
+"""The order in which operations are chunked: independent work side by side, not interleaved.
+
+An optimizer over many tensors records its first operation for every tensor, then its second
+for every tensor. Cut into chunks as recorded, every chunk would read and write every tensor.
+Stretches without a dense anchor are therefore reordered by their connected components: all
+that is done to one tensor stands together, and XLA fuses it into one pass over the tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fuse.trace.node import Node
+
+ANCHORS = frozenset(
+    """
+    mm addmm bmm baddbmm addbmm addmv mv dot convolution convolution_backward
+    convolution_overrideable convolution_backward_overrideable
+    _scaled_dot_product_fused_attention_overrideable
+    _scaled_dot_product_fused_attention_overrideable_backward
+    _scaled_dot_product_flash_attention_for_cpu
+    _scaled_dot_product_flash_attention_for_cpu_backward
+    _thnn_fused_lstm_cell _thnn_fused_gru_cell
+    """.split()
+)
+"""Dense anchors: operations that do many arithmetic operations a byte. Work beside them is
+fused into chunks around them."""
+
+
+def is_anchor(node: Node) -> bool:
+    """Whether the operation is a matrix product, a convolution, attention or a recurrent cell."""
+    return node.target.partition(".")[0] in ANCHORS
+
+
+def light_stretches(nodes: Sequence[Node]) -> list[tuple[int, int]]:
+    """Maximal runs ``(start, stop)`` of operations that are no anchors."""
+    runs = []
+    start = 0
+    for position, node in enumerate(nodes):
+        if is_anchor(node):
+            runs.append((start, position))
+            start = position + 1
+    runs.append((start, len(nodes)))
+    return [(first, last) for first, last in runs if last > first]
+
+
+def ordered(nodes: Sequence[Node], longest: int = 40) -> tuple[Node, ...]:
+    """``nodes`` with every light stretch of more than ``longest`` operations grouped.
+
+    Values are made once and named, so operations of different components may change places:
+    no result depends on their order.
+    """
+    result = list(nodes)
+    for start, stop in light_stretches(nodes):
+        if stop - start > longest:
+            result[start:stop] = _by_component(nodes[start:stop])
+    return tuple(result)
+
+
+def _by_component(nodes: Sequence[Node]) -> list[Node]:
+    parent = list(range(len(nodes)))
+
+    def find(index: int) -> int:
+        while parent[index] != index:
+            parent[index] = parent[parent[index]]  # path halving keeps trees flat
+            index = parent[index]
+        return index
+
+    maker = {value: index for index, node in enumerate(nodes) for value in node.results()}
+    for index, node in enumerate(nodes):
+        for operand in node.operands:
+            if operand.value in maker:
+                first, second = sorted((find(index), find(maker[operand.value])))
+                parent[second] = first
+    groups: dict[int, list[Node]] = {}
+    for index, node in enumerate(nodes):
+        groups.setdefault(find(index), []).append(node)
+    return [node for group in groups.values() for node in group]
