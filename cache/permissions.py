@@ -62,15 +62,19 @@ def private_folder(path: Path, *, create: bool) -> bool:
             path.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
         except FileExistsError as error:
             # The same failure as that of a read there, so that it is said once.
-            raise NotADirectoryError(errno.ENOTDIR, "not a folder", error.filename) from error
+            raise _no_folder(error.filename) from error
     try:
         info = path.stat()
     except FileNotFoundError:
         return False
     if not stat.S_ISDIR(info.st_mode):
-        raise NotADirectoryError(f"{path} is not a folder")
+        raise _no_folder(str(path))
     check_private(path, info)
     return True
+
+
+def _no_folder(path: str) -> NotADirectoryError:
+    return NotADirectoryError(errno.ENOTDIR, "is not a folder", path)
 
 
 def read_secret(path: Path) -> bytes:

@@ -175,7 +175,7 @@ def train_step(
     """One optimizer step; the loss before it, a detached float32[]."""
     optimizer.zero_grad()
     loss = loss_of(model, inputs, targets)
-    loss.backward()  # type: ignore[no-untyped-call]
+    loss.backward()
     optimizer.step()
     return loss.detach()
 

@@ -90,18 +90,8 @@ def _operand_numbers(arg: Any) -> list[int]:
     return [number for item in arg for number in _operand_numbers(item)]
 
 
-_ONE_DTYPE = frozenset(
-    {"mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "vdot", "linear"}
-)
-"""Products whose operands must share a dtype, which PyTorch's shape inference does not check."""
 _SHAPED_BY_NUMBERS = frozenset({"arange", "range"})
 """Operators whose numbers decide the size of the result: another number, another program."""
-
-
-def mixes_dtypes(node: Node) -> bool:
-    """Whether a product's operands differ in dtype, which PyTorch refuses at the call."""
-    name = node.target.partition(".")[0]
-    return name in _ONE_DTYPE and len({operand.view.dtype for operand in node.operands}) > 1
 
 
 def pinned_places(node: Node) -> tuple[int, ...]:

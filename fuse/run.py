@@ -21,7 +21,7 @@ from fuse.backends.registry import get_backend
 from fuse.cache.background import call_at_exit
 from fuse.cache.key import Key
 from fuse.debug import check_finite, check_indices
-from fuse.describe import build_node, mixes_dtypes, pinned_places
+from fuse.describe import build_node, pinned_places
 from fuse.errors import ExecutionError, HostFallbackError, describe
 from fuse.executables import Executables, Found, chunk_text, key_of
 from fuse.flight import Flight
@@ -29,6 +29,7 @@ from fuse.plan.plan import Plan, PlannedChunk
 from fuse.plan.planner import plan as make_plan
 from fuse.recall import Recall
 from fuse.trace.node import Leaf, Node, Trace
+from fuse.trace.refusals import refusal
 from fuse.trace.renumber import renumber
 from fuse.trace.source import user_line
 from fuse.trace.views import dynamic_bounds
@@ -124,8 +125,10 @@ class Engine:
     ) -> tuple[Node, int, tuple[int, ...]] | None:
         """The call as ``(node, random blocks, pinned places)``; ``None`` sends it to the host."""
         node = build_node(name, args, operands, tensors, writes, results, self.backend.has_rule)
-        if mixes_dtypes(node):
-            return None  # PyTorch's inference lets it pass; its CPU kernel raises
+        doubt = refusal(node)
+        if doubt is not None:
+            self._reasons[name] = doubt
+            return None
         probe = Trace.of([(node, ())]).nodes[0]
         reason = self.verdicts.reject(probe)
         if reason is not None:

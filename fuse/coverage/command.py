@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import subprocess
 import sys
@@ -99,7 +100,7 @@ def _parser() -> argparse.ArgumentParser:
     for name, default in (("mode", config.mode()), ("backend", config.backend())):
         parser.add_argument(
             f"--{name}",
-            type=lambda text, name=name: _list(text, name, every[name]),
+            type=functools.partial(_list, what=name, valid=every[name]),
             default=[default],
             metavar="LIST",
             help=f"comma-separated, of {', '.join(every[name])}, or all (default {default})",

@@ -44,7 +44,8 @@ class _Module:
                 continue
             made = given.constructor_input
             torch.manual_seed(0)
-            module = self.info.module_cls(*made.args, **made.kwargs).train(training)
+            module = self.info.module_cls(*made.args, **made.kwargs)
+            module = module.to(torch.float32).train(training)
             if self.info.is_lazy:
                 moved = Transfer("cpu")(given.forward_input.args)
                 module(*moved, **given.forward_input.kwargs)

@@ -60,7 +60,7 @@ def _train(optimizer: Any, kwargs: dict[str, Any], device: str) -> list[torch.Te
     def closure() -> torch.Tensor:
         run.zero_grad()
         loss = ((moved[0] @ moved[1]).tanh() - target).square().sum()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         return loss
 
     for _ in range(STEPS):

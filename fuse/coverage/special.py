@@ -64,7 +64,9 @@ name is unspecified unless a sort is asked to be stable: they have to lead to th
 HOST_ARGUMENTS = frozenset({"op:tensor_split"})
 """PyTorch wants every tensor but the first on the CPU, whatever the device."""
 
-TOLERANCE: dict[str, float] = {}
+TOLERANCE: dict[str, float] = {
+    "op:logcumsumexp": 20.0,  # its gradient subtracts large terms: ill-conditioned in float32
+}
 """Key -> factor on the tolerance of the dtype."""
 
 

@@ -63,6 +63,11 @@ class Run:
         return 1e3 * statistics.median(self.seconds)
 
 
+READ_EVERY = 10
+"""Steps between two reads of the losses, as a training loop that logs now and then has it. A
+step's time is its share of the time between two reads, the reads included."""
+
+
 def measure(program: Program, runner: str, steps: int, advance: Callable[[float], None]) -> Run:
     """Train ``program`` anew for ``steps`` steps; ``advance(loss)`` is called after each.
 
@@ -91,16 +96,20 @@ def _train(
     losses: list[float] = []
     seconds: list[float] = []
     start = half = stats()
-    for step in range(steps):
-        if step == steps // 2:
-            half = stats()
+    halfway = 0
+    for first in range(0, steps, READ_EVERY):
+        if first <= steps // 2:
+            half, halfway = stats(), first
+        count = min(READ_EVERY, steps - first)
         started = time.perf_counter()
-        losses.append(training.step().item())
-        seconds.append(time.perf_counter() - started)
-        advance(losses[-1])
+        found = [training.step() for _ in range(count)]
+        losses += [loss.item() for loss in found]
+        seconds += [(time.perf_counter() - started) / count] * count
+        for loss in losses[-count:]:
+            advance(loss)
     trained = stats()
     score = training.evaluate()
-    counts = _counts(start, half, trained, stats(), steps - steps // 2) if trained else None
+    counts = _counts(start, half, trained, stats(), steps - halfway) if trained else None
     return Run(runner, tuple(losses), tuple(seconds), score, counts)
 
 

@@ -100,8 +100,11 @@ def _start() -> None:
     native.initialise(
         instance,
         instance.backend.device_count(),
-        [name for name in _recorded_overloads(instance.backend.has_rule)
-         if name not in composites.KERNELS],
+        [
+            name
+            for name in _recorded_overloads(instance.backend.has_rule)
+            if name not in composites.KERNELS
+        ],
         hidden.HIDDEN_WRITES,
     )
     native.set_mode(MODES[instance.mode])
@@ -175,14 +178,50 @@ def _recorded_overloads(has_rule: Any) -> list[str]:
 
 _COMPOSITE = ("CompositeExplicitAutograd", "CompositeImplicitAutograd")
 _OWN = frozenset(
-    """
-    empty.memory_format empty_strided _copy_from _copy_from_and_resize _local_scalar_dense nonzero
-    masked_select equal _fused_sdp_choice zeros ones full empty_like zeros_like ones_like full_like
-    new_zeros new_ones new_full new_empty new_empty_strided rand randn randint randint.low rand_like
-    randn_like randint_like randint_like.low_dtype randperm arange arange.start arange.start_step
-    linspace logspace eye eye.m scalar_tensor _to_copy unsafe_split.Tensor unsafe_split_with_sizes
-    _unsafe_view
-    """.split()
+    [
+        "empty.memory_format",
+        "empty_strided",
+        "_copy_from",
+        "_copy_from_and_resize",
+        "_local_scalar_dense",
+        "nonzero",
+        "masked_select",
+        "equal",
+        "_fused_sdp_choice",
+        "zeros",
+        "ones",
+        "full",
+        "empty_like",
+        "zeros_like",
+        "ones_like",
+        "full_like",
+        "new_zeros",
+        "new_ones",
+        "new_full",
+        "new_empty",
+        "new_empty_strided",
+        "rand",
+        "randn",
+        "randint",
+        "randint.low",
+        "rand_like",
+        "randn_like",
+        "randint_like",
+        "randint_like.low_dtype",
+        "randperm",
+        "arange",
+        "arange.start",
+        "arange.start_step",
+        "linspace",
+        "logspace",
+        "eye",
+        "eye.m",
+        "scalar_tensor",
+        "_to_copy",
+        "unsafe_split.Tensor",
+        "unsafe_split_with_sizes",
+        "_unsafe_view",
+    ]
 )
 """Overloads with kernels in csrc/kernels.cpp, factories that PyTorch composes of these, and
 operators that are views in all but their schemas."""

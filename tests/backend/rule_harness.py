@@ -117,12 +117,15 @@ def run(name: str, *args: Any, **kwargs: Any) -> tuple[list[Any], list[torch.Ten
     """Return the rule's results and PyTorch's, flattened, as CPU tensors."""
     overload = find(name)
     expected = overload(*args, **kwargs)
-    flat = [t for t in _tensors(expected if isinstance(expected, (list, tuple)) else [expected])]
+    flat = list(_tensors(expected if isinstance(expected, (list, tuple)) else [expected]))
     positional, keyword = bind(overload, args, kwargs)
     spec = tuple(TensorSpec(str(t.dtype).removeprefix("torch."), tuple(t.shape)) for t in flat)
     with jax.enable_x64(True):
         context = RuleContext(out=spec, result_type=promote(positional, keyword, flat))
-        values = {"p": [_plain(v) for v in positional], "k": {k: _plain(v) for k, v in keyword.items()}}
+        values = {
+            "p": [_plain(v) for v in positional],
+            "k": {k: _plain(v) for k, v in keyword.items()},
+        }
         leaves, tree = jax.tree.flatten(values, is_leaf=lambda x: x is None)
         dynamic = [leaf for leaf in leaves if isinstance(leaf, jax.Array)]
 
@@ -133,7 +136,9 @@ def run(name: str, *args: Any, **kwargs: Any) -> tuple[list[Any], list[torch.Ten
             return RULES[name](context, *bound["p"], **bound["k"])
 
         result = jax.jit(call)(dynamic)
-    results = [r for r in (result if isinstance(result, (list, tuple)) else [result]) if r is not None]
+    results = [
+        r for r in (result if isinstance(result, (list, tuple)) else [result]) if r is not None
+    ]
     assert len(results) == len(flat), f"{name}: {len(results)} results, expected {len(flat)}"
     for array, want in zip(results, spec, strict=True):
         assert array.shape == want.shape, f"{name}: shape {array.shape}, expected {want}"
@@ -163,12 +168,16 @@ class Collector(TorchDispatchMode):
         kwargs = kwargs or {}
         schema = func._schema
         if not schema.is_mutable and func.namespace == "aten":
-            copy = torch.utils._pytree.tree_map_only(torch.Tensor, lambda t: t.detach().clone(), (args, kwargs))
+            copy = torch.utils._pytree.tree_map_only(
+                torch.Tensor, lambda t: t.detach().clone(), (args, kwargs)
+            )
             self.calls.append((func, *copy))
         return func(*args, **kwargs)
 
 
-def sweep(entry: str, dtypes: tuple[torch.dtype, ...] = (torch.float32, torch.int64)) -> dict[str, str]:
+def sweep(
+    entry: str, dtypes: tuple[torch.dtype, ...] = (torch.float32, torch.int64)
+) -> dict[str, str]:
     """Check the rules behind one entry of the operator database; overload -> first failure."""
     from torch.testing._internal.common_methods_invocations import op_db  # slow import  # noqa: PLC0415
 
@@ -183,10 +192,13 @@ def sweep(entry: str, dtypes: tuple[torch.dtype, ...] = (torch.float32, torch.in
                     out = op(sample.input, *sample.args, **sample.kwargs)
                     heads = [t for t in _tensors(out) if t.requires_grad]
                     if heads:
+                        inputs = _tensors([sample.input, *sample.args])
                         torch.autograd.grad(
-                            heads, [t for t in _tensors([sample.input, *sample.args]) if t.requires_grad],
-                            [torch.randn_like(t) for t in heads], allow_unused=True,
-                        )  # fmt: skip
+                            heads,
+                            [t for t in inputs if t.requires_grad],
+                            [torch.randn_like(t) for t in heads],
+                            allow_unused=True,
+                        )
                 for func, args, kwargs in collector.calls:
                     name = overload_name(func)
                     if name not in RULES:

@@ -14,7 +14,16 @@ from tests.backend import (
     test_rules_reduction,
     test_rules_sorting,
 )
-from tests.backend.numpy_harness import adopt, check, run, unreached
+from tests.backend.numpy_harness import (
+    RULES,
+    adopt,
+    check,
+    run,
+    specs_of,
+    to_array,
+    to_tensor,
+    unreached,
+)
 
 NAN, INF = float("nan"), float("inf")
 
@@ -86,6 +95,19 @@ def test_what_has_no_order_is_refused() -> None:
     empty = np.ones((2, 0), np.float32)
     assert "empty dimension" in str(REFUSALS["median.dim"](RuleContext((), "float32"), empty, 1))
     assert REFUSALS["median.dim"](RuleContext((), "float32"), empty, 0) is None
+
+
+def test_batch_norm_that_updates() -> None:
+    x, w, b = torch.randn(4, 3, 5), torch.rand(3), torch.rand(3)
+    running = torch.rand(3), torch.rand(3)
+    check("_batch_norm_with_update_functional", x, w, b, *running, 0.1, 1e-5)
+    moved = [value.clone() for value in running]
+    expected = torch.ops.aten._batch_norm_with_update(x, w, b, *moved, 0.1, 1e-5)
+    arrays = [to_array(t) for t in (x, w, b, *running)]
+    context = RuleContext(specs_of(list(expected)), "float32")
+    found = RULES["_batch_norm_with_update"](context, *arrays, 0.1, 1e-5)
+    for result, want in zip(found, [*expected, *moved], strict=True):
+        torch.testing.assert_close(to_tensor(np.asarray(result)), want)
 
 
 def test_every_rule_is_called() -> None:

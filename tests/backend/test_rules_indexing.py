@@ -5,8 +5,8 @@ from __future__ import annotations
 import jax
 import pytest
 import torch
-from fuse.backends.xla.rules.registry import RULES, RuleContext, Unsupported
 
+from fuse.backends.xla.rules.registry import RULES, RuleContext, Unsupported
 from fuse.trace.spec import TensorSpec
 from tests.backend.rule_harness import check, run, to_array
 

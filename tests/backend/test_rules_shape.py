@@ -5,8 +5,8 @@ from __future__ import annotations
 import jax
 import pytest
 import torch
-from fuse.backends.xla.rules.registry import RULES
 
+from fuse.backends.xla.rules.registry import RULES
 from tests.backend.rule_harness import check, run
 
 DTYPES = [torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.complex64]

@@ -6,10 +6,10 @@ import jax
 import numpy as np
 import pytest
 import torch
-from fuse.backends.xla.views import read, write
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from fuse.backends.xla.views import read, write
 from fuse.trace.spec import Layout, View
 from fuse.trace.views import dynamic_bounds, resolve
 from tests.backend.rule_harness import to_array, to_tensor

@@ -269,7 +269,7 @@ def test_read_only_changes_nothing(at: Path) -> None:
 
 def test_a_file_in_the_place_of_the_folder(at: Path) -> None:
     at.write_text("a file")
-    with pytest.raises(FileExistsError):
+    with pytest.raises(NotADirectoryError, match="is not a folder"):
         folder(at).write(D[0], b"x")
     with pytest.raises(NotADirectoryError, match="is not a folder"):
         folder(at).read(D[0])

@@ -68,7 +68,7 @@ def hanger(directory: Path) -> None:
 
     def make() -> bytes:
         say_ready()
-        time.sleep(60)
+        time.sleep(3600)
         return b""
 
     open_at(directory).get_or_make(keys()[0], load=bytes, make=make, dump=bytes)

@@ -9,10 +9,17 @@ from typing import Any
 
 import pytest
 
+from fuse.device import build
 from tests.cache_engine.common import command, entries, finish, run, start
 from tests.cache_engine.worker import STEPS
 
 RANKS = 4
+
+
+@pytest.fixture(scope="module", autouse=True)
+def native_core() -> None:
+    """Built before any worker starts, which would say on standard error that it builds it."""
+    build.built()
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,14 @@ import torch
 import fuse
 
 DEVICE = torch.device("tpu")
+
+_library = torch.library.Library("fuse_tests", "FRAGMENT")
+_library.define("host_only(Tensor x) -> Tensor")
+_library.define("host_only_(Tensor(a!) x) -> Tensor(a!)")
+_library.impl("host_only", lambda x: x * 2 + 1, "CPU")
+_library.impl("host_only_", lambda x: x.mul_(2), "CPU")
+host_only = torch.ops.fuse_tests.host_only
+host_only_ = torch.ops.fuse_tests.host_only_
 SECONDS = 240.0
 
 

@@ -90,7 +90,6 @@ def test_wrapping_a_model_trains_it_and_brings_it_back(name: str):
     )
 
 
-@pytest.mark.xfail(strict=True, reason="Module.to replaces the parameters of a PrivateUse1 model")
 def test_an_optimizer_made_outside_trains_the_wrapped_model():
     model = nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

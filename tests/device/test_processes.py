@@ -148,7 +148,8 @@ def test_limits_and_modes_come_from_the_environment():
         "import torch, fuse\n"
         "x = torch.ones(2, device='tpu')\n"
         "for _ in range(40): x = x * 0.5 + 1\n"
-        "torch.tpu.synchronize(); print(fuse.get_mode(), fuse.stats()['cuts'].get('size_bound', 0) > 0)"
+        "torch.tpu.synchronize()\n"
+        "print(fuse.get_mode(), fuse.stats()['cuts'].get('size_bound', 0) > 0)"
     )
     assert run(code, FUSE_MAX_OPERATIONS="16") == "fused True\n"
     assert run(code, FUSE_MODE="strict") == "strict False\n"

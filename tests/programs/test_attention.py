@@ -50,7 +50,9 @@ def test_multihead_attention_with_masks():
 
 def test_a_transformer_layer_trains():
     def program(device):
-        model = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True, activation="gelu")
+        model = nn.TransformerEncoderLayer(
+            8, 2, 16, dropout=0.0, batch_first=True, activation="gelu"
+        )
         x = torch.randn(2, 4, 8)
         return train(model, (x,), lambda m, x: m(x)[..., :3].square().mean(), device)
 

@@ -105,9 +105,7 @@ def test_the_gradient_scaler_skips_and_grows(poison_at: int):
     compare_with_cpu(
         lambda device: scaled_steps(device, poison_at),
         runs=2,
-        fallbacks=frozenset(
-            {"_amp_foreach_non_finite_check_and_unscale_", "_amp_update_scale_"}
-        ),
+        fallbacks=frozenset({"_amp_foreach_non_finite_check_and_unscale_", "_amp_update_scale_"}),
     )
 
 

@@ -57,7 +57,7 @@ def test_shapes_that_depend_on_data():
         picked = torch.masked_select(x, x != 3)
         return values, inverse, counts, where, picked, x[x > 0].float().mean(), x.bincount()
 
-    compare_with_cpu(program, fallbacks=frozenset({"_unique2", "bincount"}))
+    compare_with_cpu(program)
 
 
 def test_lengths_that_change():

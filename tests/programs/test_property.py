@@ -1,4 +1,4 @@
-"""Random programs of views, writes, host reads and gradients: every mode gives the CPU's results."""
+"""Random programs of views, writes, host reads and gradients: every mode agrees with the CPU."""
 
 from __future__ import annotations
 
@@ -83,7 +83,9 @@ READS: dict[str, Callable[[torch.Tensor, int], Any]] = {
 KINDS = [*VIEWS, *MATHS, *WRITES, *READS, "backward", "backward"]
 
 STEPS = st.lists(
-    st.builds(Step, st.sampled_from(KINDS), st.integers(0, 9), st.integers(0, 9), st.integers(0, 5)),
+    st.builds(
+        Step, st.sampled_from(KINDS), st.integers(0, 9), st.integers(0, 9), st.integers(0, 5)
+    ),
     min_size=3,
     max_size=14,
 )

@@ -46,9 +46,7 @@ class Drawing:
 
     def _operand(self, name: str, place: int) -> Operand:
         fresh = name not in self.names
-        return Operand(
-            self._number(name), self._view(name), self._layout(name), place, fresh=fresh
-        )
+        return Operand(self._number(name), self._view(name), self._layout(name), place, fresh=fresh)
 
     def _node(self, line: str) -> Node:
         found = LINE.fullmatch(line)

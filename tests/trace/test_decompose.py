@@ -51,7 +51,10 @@ X, Y = torch.linspace(-1, 2, 6).view(2, 3), torch.linspace(1, 2, 6).view(2, 3)
 CASES: dict[str, tuple[list[torch.Tensor], Callable[[list[torch.Tensor]], Any]]] = {
     "silu_backward": ([X, Y], lambda t: torch.ops.aten.silu_backward(*t)),
     "addcmul": ([X, Y, X], lambda t: torch.ops.aten.addcmul(*t, value=0.5)),
-    "native_layer_norm": ([X, Y[0], X[0]], lambda t: torch.ops.aten.native_layer_norm(t[0], [3], t[1], t[2], 1e-5)),
+    "native_layer_norm": (
+        [X, Y[0], X[0]],
+        lambda t: torch.ops.aten.native_layer_norm(t[0], [3], t[1], t[2], 1e-5),
+    ),
     "_softmax": ([X], lambda t: torch.ops.aten._softmax(t[0], 1, False)),
     "smooth_l1_loss": ([X, Y], lambda t: torch.ops.aten.smooth_l1_loss(*t)),
     "native_group_norm_backward": (

@@ -49,11 +49,14 @@ def test_a_trace_prints_as_a_program():
             d over a = add_.Tensor(a, c)
         """),
     )
-    assert str(drawing.trace) == dedent("""
+    assert (
+        str(drawing.trace)
+        == dedent("""
         trace(%0:float32[4], %1:float32[4]; scalars=0)
           %2:float32[4] = mul.Tensor(%0:float32[4], %1:float32[4])
           %3:=%0:float32[4] = add_.Tensor(%0:float32[4], %2:float32[4])
     """).strip()
+    )
 
 
 def test_views_numbers_and_slots_print():

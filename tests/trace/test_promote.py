@@ -9,9 +9,9 @@ import torch
 
 from fuse.trace.promote import result_type
 
-DTYPES = (
-    "bool uint8 int8 int16 int32 int64 bfloat16 float16 float32 float64 complex64 complex128"
-).split()
+DTYPES = """
+bool uint8 int8 int16 int32 int64 bfloat16 float16 float32 float64 complex64 complex128
+""".split()  # noqa: SIM905  (a list of a dozen lines says no more)
 
 
 def name(dtype: torch.dtype) -> str:
@@ -48,5 +48,7 @@ def test_tensors_and_numbers(rank: int, number: complex, dtype: str, standard: t
 
 def test_many_operands_and_none():
     assert result_type([]) is None
-    assert result_type([("int32", 1, False), ("float16", 0, False), ("int64", 2, False)]) == "float16"
+    assert (
+        result_type([("int32", 1, False), ("float16", 0, False), ("int64", 2, False)]) == "float16"
+    )
     assert result_type([("float32", 1, False)] * 3) == "float32"

@@ -6,10 +6,12 @@ import fuse.backends.numpy.rules.arithmetic  # noqa: F401
 import fuse.backends.numpy.rules.attention  # noqa: F401
 import fuse.backends.numpy.rules.comparison  # noqa: F401
 import fuse.backends.numpy.rules.convolution  # noqa: F401
+import fuse.backends.numpy.rules.ctc  # noqa: F401
 import fuse.backends.numpy.rules.distance  # noqa: F401
 import fuse.backends.numpy.rules.embedding  # noqa: F401
 import fuse.backends.numpy.rules.factories  # noqa: F401
 import fuse.backends.numpy.rules.fft  # noqa: F401
+import fuse.backends.numpy.rules.fused_optimizers  # noqa: F401
 import fuse.backends.numpy.rules.grid_sample  # noqa: F401
 import fuse.backends.numpy.rules.indexing  # noqa: F401
 import fuse.backends.numpy.rules.linalg  # noqa: F401

@@ -254,6 +254,23 @@ def _batch_norm_with_statistics(ctx: RuleContext, *arguments: Any) -> Any:
     return _batch_norm(ctx, *arguments)
 
 
+@rule("_batch_norm_with_update", "_batch_norm_with_update_functional")
+def _batch_norm_with_update(
+    ctx: RuleContext,
+    x: Array,
+    weight: Any,
+    bias: Any,
+    running_mean: Array,
+    running_var: Array,
+    momentum: float,
+    eps: float,
+) -> Any:
+    """The three results, an empty reserve, and the new running mean and variance."""
+    arguments = (x, weight, bias, running_mean, running_var, True, momentum, eps)
+    out, mean, rstd, *moved = _batch_norm(ctx, *arguments)
+    return out, mean, rstd, np.zeros(0, np.uint8), *moved
+
+
 @rule("_native_batch_norm_legit.no_stats")
 def _batch_norm_without_statistics(
     ctx: RuleContext, x: Array, weight: Any, bias: Any, training: bool, momentum: Any, eps: Any

@@ -6,10 +6,12 @@ import fuse.backends.xla.rules.arithmetic  # noqa: F401
 import fuse.backends.xla.rules.attention  # noqa: F401
 import fuse.backends.xla.rules.comparison  # noqa: F401
 import fuse.backends.xla.rules.convolution  # noqa: F401
+import fuse.backends.xla.rules.ctc  # noqa: F401
 import fuse.backends.xla.rules.distance  # noqa: F401
 import fuse.backends.xla.rules.embedding  # noqa: F401
 import fuse.backends.xla.rules.factories  # noqa: F401
 import fuse.backends.xla.rules.fft  # noqa: F401
+import fuse.backends.xla.rules.fused_optimizers  # noqa: F401
 import fuse.backends.xla.rules.grid_sample  # noqa: F401
 import fuse.backends.xla.rules.indexing  # noqa: F401
 import fuse.backends.xla.rules.linalg  # noqa: F401
@@ -32,5 +34,3 @@ import fuse.backends.xla.rules.softmax  # noqa: F401
 import fuse.backends.xla.rules.sorting  # noqa: F401
 import fuse.backends.xla.rules.special  # noqa: F401
 import fuse.backends.xla.rules.upsample  # noqa: F401
-import fuse.backends.xla.rules.ctc  # noqa: F401
-import fuse.backends.xla.rules.fused_optimizers  # noqa: F401

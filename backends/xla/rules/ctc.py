@@ -135,9 +135,7 @@ def _ctc_loss_backward(
 ) -> jax.Array:
     _counts(target_lengths, "target_lengths")
     time, batch, classes = log_probs.shape
-    problem = _Problem(
-        log_probs, targets, input_lengths, target_lengths, blank, log_alpha.shape[2]
-    )
+    problem = _Problem(log_probs, targets, input_lengths, target_lengths, blank, log_alpha.shape[2])
     emitted = problem.emissions(log_probs)
     beta = _backward(problem, emitted)
     # Occupancy of each position, gathered by class.
@@ -178,4 +176,3 @@ def _backward(problem: _Problem, emitted: jax.Array) -> jax.Array:
     nothing = jnp.full(emitted.shape[1:], _NEVER, emitted.dtype)
     _, found = lax.scan(step, nothing, (emitted, jnp.arange(time)), reverse=True)
     return found
-

@@ -19,8 +19,10 @@ def _outer_edges(points: Tensor, range: Sequence[float] | None) -> list[tuple[Te
     count = points.shape[1]
     if range is not None:
         if len(range) != 2 * count:
-            raise RuntimeError(f"torch.histogramdd: for a {count}-dimensional histogram range "
-                               f"should have {2 * count} elements, but got {len(range)}")  # fmt: skip
+            raise RuntimeError(
+                f"torch.histogramdd: for a {count}-dimensional histogram range "
+                f"should have {2 * count} elements, but got {len(range)}"
+            )
         given = torch.tensor(range, dtype=points.dtype).reshape(count, 2)
         if not bool((given[:, 0] <= given[:, 1]).all()):
             raise RuntimeError("torch.histogramdd: min should not exceed max")
@@ -55,16 +57,16 @@ def _check(points: Tensor, bins: int, weight: Tensor | None) -> None:
                            f"edges for a {points.shape[-1]}-dimensional histogram but got "
                            f"{bins}")  # fmt: skip
     if weight is not None and weight.shape != points.shape[:-1]:
-        raise RuntimeError("torch.histogramdd: if weight tensor is provided it should have the "
-                           "same shape as the input tensor excluding its innermost dimension")  # fmt: skip
+        raise RuntimeError(
+            "torch.histogramdd: if weight tensor is provided it should have the "
+            "same shape as the input tensor excluding its innermost dimension"
+        )
     if weight is not None and weight.dtype != points.dtype:
         raise RuntimeError("torch.histogramdd: if weight tensor is provided, input tensor and "
                            "weight tensor should have the same dtype")  # fmt: skip
 
 
-def _fill(
-    points: Tensor, edges: Sequence[Tensor], weight: Tensor | None, density: bool
-) -> Tensor:
+def _fill(points: Tensor, edges: Sequence[Tensor], weight: Tensor | None, density: bool) -> Tensor:
     """The histogram of ``points`` (n, d) over ``edges``."""
     place = torch.zeros(points.shape[0], dtype=torch.int64, device=points.device)
     inside = torch.ones_like(place, dtype=torch.bool)

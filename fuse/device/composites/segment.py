@@ -71,12 +71,14 @@ def _segment_reduce(
     if indices is not None:
         raise RuntimeError("segment_reduce(): indices based reduction is not supported yet.")
     if lengths is not None and not unsafe:
-        low, same = torch.stack([lengths.amin(), lengths.sum(-1).eq(data.shape[axis]).all()]).tolist()
+        low, same = torch.stack(
+            [lengths.amin(), lengths.sum(-1).eq(data.shape[axis]).all()]
+        ).tolist()
         if low < 0:
             raise RuntimeError("lengths contains negative value!")
         if not same:
-            raise RuntimeError(f"segment_reduce(): Expected all rows of lengths along axis to sum "
-                               f"to data.size(lengths.dim()-1) when !unsafe.")  # fmt: skip
+            raise RuntimeError("segment_reduce(): Expected all rows of lengths along axis to sum "
+                               "to data.size(lengths.dim()-1) when !unsafe.")  # fmt: skip
     segment, within, counts = _layout(data, lengths, offsets, axis)
     start = _START[reduce] if initial is None else initial
     shape = list(data.shape)

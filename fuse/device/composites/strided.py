@@ -14,7 +14,9 @@ from fuse.device.composites.registry import kernel
 def _as_strided_copy(
     self: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
 ) -> Tensor:
-    return self.as_strided(size, stride, storage_offset).clone(memory_format=torch.contiguous_format)
+    return self.as_strided(size, stride, storage_offset).clone(
+        memory_format=torch.contiguous_format
+    )
 
 
 @kernel("as_strided_scatter")

@@ -143,7 +143,10 @@ def _unique_consecutive(
     dim: int | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     if dim is not None and not (self.dim() == 1 and dim in (0, -1)):
-        return _unique_dim_consecutive(self, dim, return_inverse, return_counts)
+        found: tuple[Tensor, Tensor, Tensor] = _unique_dim_consecutive(
+            self, dim, return_inverse, return_counts
+        )
+        return found
     flat = self.reshape(-1)
     if flat.numel() == 0:
         inverse = torch.empty(self.shape, dtype=torch.int64, device=self.device)

@@ -134,11 +134,14 @@ void as_on_cpu(
     const OpInfo& info,
     c10::ArrayRef<c10::IValue> arguments,
     const torch::jit::Stack& meta) {
-  const bool batch_norm =
-      info.name == "native_batch_norm" || info.name.rfind("_native_batch_norm_legit", 0) == 0;
-  if (info.name == "_linalg_svd") {
-    const at::Tensor& vh = meta[2].toTensor();
-    node.tensors[2] = spec_of(vh.mT().contiguous().mT());
+  const bool batch_norm = info.name == "native_batch_norm" ||
+      info.name == "_batch_norm_with_update" || info.name.rfind("_native_batch_norm_legit", 0) == 0;
+  if (info.name == "_linalg_svd" || info.name == "linalg_eig") { // LAPACK's are column-major
+    const size_t vectors = info.name == "linalg_eig" ? 1 : 2;
+    const at::Tensor& matrix = meta[vectors].toTensor();
+    if (matrix.dim() >= 2) {
+      node.tensors[vectors] = spec_of(matrix.mT().contiguous().mT());
+    }
     return;
   }
   if (!batch_norm && info.name != "native_layer_norm") {
@@ -146,9 +149,9 @@ void as_on_cpu(
   }
   const at::Tensor& result = meta[0].toTensor();
   const bool half = at::isReducedFloatingType(result.scalar_type());
-  const bool evaluates = batch_norm && arguments.size() > 5 && arguments[5].isBool() &&
-      !arguments[5].toBool();
-  for (size_t at = 1; at < node.tensors.size(); ++at) {
+  const bool evaluates =
+      batch_norm && arguments.size() > 5 && arguments[5].isBool() && !arguments[5].toBool();
+  for (size_t at = 1; at < std::min<size_t>(node.tensors.size(), 3); ++at) {
     if (evaluates) { // saves nothing
       node.tensors[at] = spec_of(result.new_empty({0}));
     } else if (half && !has_wide_parameter(arguments)) {

@@ -173,8 +173,9 @@ class HostCall {
         }
         Buffer* buffer = Buffer::of(tensor);
         at::Tensor bytes = bytes_behind(buffer, false);
-        const bool in_place = ragged_ && buffer->array.defined() && buffer->array.use_count() == 1 &&
-            buffer->array->writable_host() && bytes.is_same(buffer->array->host());
+        const bool in_place = ragged_ && buffer->array.defined() &&
+            buffer->array.use_count() == 1 && buffer->array->writable_host() &&
+            bytes.is_same(buffer->array->host());
         owned_.push_back({buffer, in_place ? bytes : bytes.clone()});
       });
     }
@@ -254,11 +255,14 @@ class HostCall {
       }
       // out= gave its tensor another size: so does the device's.
       resize_contiguous(tensor, written.sizes());
-      at::Tensor dense = written.contiguous();
-      assign(
-          buffer,
-          bytes_of(dense),
-          LayoutTable::global().intern(dense.scalar_type(), dense.sizes()));
+      c10::SmallVector<int64_t, 6> shape;
+      at::Tensor dense = written;
+      if (!physical_shape(dense.sizes(), dense.strides(), shape)) {
+        dense = written.contiguous();
+        shape.assign(dense.sizes().begin(), dense.sizes().end());
+      }
+      tensor.unsafeGetTensorImpl()->set_sizes_and_strides(dense.sizes(), dense.strides());
+      assign(buffer, bytes_of(dense), LayoutTable::global().intern(dense.scalar_type(), shape));
     });
   }
 

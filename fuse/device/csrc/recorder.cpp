@@ -372,7 +372,8 @@ bool Recorder::storms() {
   }
   refusal_.clear();
   if (seen->second != kCapped) {
-    refusal_ = "more than " + std::to_string(cap) + " shapes or constants at one place"; // said once
+    refusal_ =
+        "more than " + std::to_string(cap) + " shapes or constants at one place"; // said once
     seen->second = kCapped;
   }
   return true;

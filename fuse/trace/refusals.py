@@ -1,0 +1,142 @@
+"""Calls that PyTorch's shape inference lets pass and its CPU kernels may refuse.
+
+What stands here is sent to the host, whose kernel raises PyTorch's own error at the call,
+or runs, counted as a fallback. Only what is known without data is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fuse.trace.bind import bind
+from fuse.trace.node import Node, NumberArg, Operand, TensorArg
+from fuse.trace.spec import View
+
+ONE_DTYPE = frozenset(
+    [
+        "mm",
+        "addmm",
+        "bmm",
+        "baddbmm",
+        "addbmm",
+        "mv",
+        "addmv",
+        "dot",
+        "vdot",
+        "linear",
+        "complex",
+        "polar",
+    ]
+)
+"""Operators whose operands must share a dtype."""
+
+
+def refusal(node: Node) -> str | None:
+    """Why the host should decide about a call, or ``None``."""
+    base = node.target.partition(".")[0]
+    if base in ONE_DTYPE and len({operand.view.dtype for operand in node.operands}) > 1:
+        return "its operands differ in dtype"
+    check = _CHECKS.get(base)
+    if check is not None:
+        positional, _ = bind(node)
+        reason = check(node, positional)
+        if reason is not None:
+            return reason
+    return _overlap(node)
+
+
+# ---- memory -------------------------------------------------------------------------------
+
+
+def _overlap(node: Node) -> str | None:
+    """Written memory that is not one place an element, or partly another operand's."""
+    for write in node.writes:
+        target = node.operands[write.operand]
+        if any(size > 1 and step == 0 for size, step in _dims(target.view)):
+            return "elements that it writes share memory"
+        if any(_overlaps_partly(target, other) for other in node.operands):
+            return "what it writes overlaps with an operand"
+    return None
+
+
+def _dims(view: View) -> list[tuple[int, int]]:
+    return list(zip(view.shape, view.strides, strict=True))
+
+
+def _is_dense(view: View) -> bool:
+    """Whether the view's elements fill one block of memory, in any order."""
+    expected = 1
+    for size, step in sorted(_dims(view), key=lambda pair: pair[1]):
+        if size != 1:
+            if step != expected:
+                return False
+            expected *= size
+    return True
+
+
+def _overlaps_partly(one: Operand, other: Operand) -> bool:
+    """PyTorch's test (ATen/MemoryOverlap.cpp): dense blocks alone; the rest is too hard to say."""
+    if one.value != other.value or one.view == other.view or one.view.dtype != other.view.dtype:
+        return False
+    a, b = one.view, other.view
+    if not a.numel or not b.numel or not _is_dense(a) or not _is_dense(b):
+        return False
+    same = a.offset == b.offset and a.numel == b.numel
+    if same:
+        return a.strides != b.strides
+    return a.offset < b.offset + b.numel and b.offset < a.offset + a.numel
+
+
+# ---- arguments ----------------------------------------------------------------------------
+
+
+def _view(node: Node, argument: Any) -> View | None:
+    return node.operands[argument.index].view if isinstance(argument, TensorArg) else None
+
+
+def _uniform(node: Node, arguments: list[Any]) -> str | None:
+    ends = [a.number for a in arguments if isinstance(a, NumberArg)]
+    ends = ends or [a for a in arguments if isinstance(a, float)]
+    return "from exceeds to" if len(ends) == 2 and ends[0] > ends[1] else None
+
+
+def _masked_scatter(node: Node, arguments: list[Any]) -> str | None:
+    mask = _view(node, arguments[1])
+    return "the mask is not boolean" if mask is not None and mask.dtype != "bool" else None
+
+
+def _index_add(node: Node, arguments: list[Any]) -> str | None:
+    self, source = _view(node, arguments[0]), _view(node, arguments[3])
+    if self is None or source is None or len(self.shape) == len(source.shape):
+        return None
+    return "self and source differ in rank" if max(len(self.shape), len(source.shape)) > 1 else None
+
+
+def _multinomial(node: Node, arguments: list[Any]) -> str | None:
+    weights = _view(node, arguments[0])
+    if isinstance(arguments[1], int) and arguments[1] <= 0:
+        return "it draws no sample"
+    many = weights is not None and weights.shape and weights.shape[-1] > 1 << 24
+    return "more than 2**24 categories" if many else None
+
+
+def _same_dtype_out(node: Node, arguments: list[Any]) -> str | None:
+    """``out=`` of another dtype than the operand's is an error, not a conversion."""
+    read = _view(node, arguments[0])
+    wanted = {"float32": "complex64", "float64": "complex128", "float16": "complex32"}
+    for write in node.writes:
+        dtype = write.view.dtype
+        if read is not None and dtype not in (read.dtype, wanted.get(read.dtype)):
+            return "out= has another dtype"
+    return None
+
+
+_CHECKS: dict[str, Callable[[Node, list[Any]], str | None]] = {
+    "aminmax": _same_dtype_out,
+    "complex": _same_dtype_out,
+    "index_add": _index_add,
+    "masked_scatter": _masked_scatter,
+    "multinomial": _multinomial,
+    "uniform": _uniform,
+}
