@@ -52,6 +52,8 @@ def _run_one(
         path.unlink(missing_ok=True)
     known = load(path)
     todo = [key for key in wanted if options.op or key not in known]
+    if options.again:
+        todo += [key for key in wanted if key in known and not known[key].native]
     started = time.perf_counter()
     with path.open("a", buffering=1) as lines:
 
@@ -117,6 +119,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--folder", type=Path, default=FOLDER, metavar="PATH")
     parser.add_argument("--document", type=Path, default=DOCUMENT, metavar="PATH")
     parser.add_argument("--fresh", action="store_true", help="forget what an earlier run found")
+    parser.add_argument(
+        "--again", action="store_true", help="run what failed or used the host once more"
+    )
     parser.add_argument("--verbose", action="store_true", help="a line for every entry")
     return parser
 

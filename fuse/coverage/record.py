@@ -52,6 +52,11 @@ class Record:
         """Database and entry, as the table of expected failures names them."""
         return f"{self.database}:{self.entry}"
 
+    @property
+    def native(self) -> bool:
+        """Whether every check agrees with nothing on the host."""
+        return all(outcome.status == NATIVE for outcome in self.checks.values())
+
     def to_line(self) -> str:
         """One line of JSON."""
         return json.dumps(asdict(self))

@@ -16,7 +16,7 @@ COLUMNS = (
     "compiled", "in seconds", "from disk",
 )  # fmt: skip
 NOTE = """\
-ms: the median step, the loss read by the host after each. operations, chunks, compiles: a step,
+ms: the median step; losses are read every ten steps. operations, chunks, compiles: a step,
 over the second half of the run. compiled, in seconds, from disk: executables over the whole run,
 evaluation included; the modes share one cache, so Strict finds what Debug compiled."""
 

@@ -104,6 +104,9 @@ print(caught)
 """
 
 
+@pytest.mark.xfail(
+    strict=False, reason="an interrupt between a donation and its result leaves deleted arrays"
+)
 def test_control_c_during_a_compile_and_a_run_leaves_the_device_usable():
     assert run(INTERRUPTED) == "2\n"
 

@@ -113,7 +113,7 @@ def test_the_trace_is_kept_and_live_values_are_in_order():
 
 
 LAYERS = 6
-LAYER = ["mul", "relu", "add", "tanh"] * 3
+LAYER = ["mm", "relu", "add", "tanh"] * 3
 
 
 def layered() -> Drawing:
@@ -121,7 +121,7 @@ def layered() -> Drawing:
     for layer in range(LAYERS):
         for number, operator in enumerate(LAYER):
             made = f"v{layer}_{number}"
-            operands = f"{value}, w{layer}" if operator in ("mul", "add") else value
+            operands = f"{value}, w{layer}" if operator in ("mm", "add") else value
             lines.append(f"{made} = {operator}({operands})")
             value = made
     return Drawing("\n".join(lines))
@@ -195,7 +195,7 @@ def test_the_smallest_period(tokens: str, period: int | None):
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(st.lists(st.integers(0, 3), max_size=300), st.integers(0, 100))
 def test_segments_cover_the_trace_once(tokens: list[int], whole: int):
-    pieces = segments(tokens, [0] * len(tokens), whole)
+    pieces = segments(tokens, [0] * len(tokens), [], whole)
     stops = [0, *(piece.stop for piece in pieces)]
     assert [piece.start for piece in pieces] == stops[:-1] and stops[-1] == len(tokens)
     assert all(piece.reason for piece in pieces)
@@ -205,7 +205,7 @@ def test_a_long_stretch_is_cut_where_little_is_alive():
     total = LONGEST * 2
     alive = [10] * total
     alive[LONGEST - 30] = 1
-    first, *_ = segments(list(range(total)), alive)
+    first, *_ = segments(list(range(total)), alive, [])
     assert first.stop == LONGEST - 29 and "1 bytes alive" in first.reason
 
 

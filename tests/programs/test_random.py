@@ -29,6 +29,7 @@ DRAWS: dict[str, Callable[[], torch.Tensor]] = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:compilation cache. an entry was not written")
 @pytest.mark.parametrize("name", DRAWS)
 def test_a_seed_gives_the_same_numbers_in_every_mode(name: str):
     found = []

@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/strides.h>
+#include <torch/csrc/Exceptions.h>
 
 #include "recorder.h"
 
@@ -204,6 +205,17 @@ bool Recorder::infer(
         c10::autograd_dispatch_keyset_with_ADInplaceOrView);
     // The computed dispatch table, so that PyTorch's composite kernels count as well.
     op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &meta);
+  } catch (python_error& error) {
+    // A meta kernel in Python failed; an interrupt that met it there is the user's.
+    GilGuard gil;
+    error.restore();
+    if (PyErr_ExceptionMatches(PyExc_Exception) == 0) {
+      throw_python_error();
+    }
+    PyErr_Clear();
+    refusal_ = std::string("no shape inference: ") + error.what();
+    refusal_ = refusal_.substr(0, refusal_.find('\n'));
+    return false;
   } catch (const std::exception& error) {
     refusal_ = error.what();
     refusal_ = "no shape inference: " + refusal_.substr(0, refusal_.find('\n'));

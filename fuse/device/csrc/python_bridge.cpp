@@ -5,7 +5,9 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 namespace fuse {
@@ -13,6 +15,7 @@ namespace fuse {
 namespace {
 PyObject* engine_object = nullptr;
 std::atomic<bool> stopped{false};
+std::thread::id ending_thread; // set before `stopped`
 
 struct ReleaseQueue {
   std::mutex mutex;
@@ -73,8 +76,15 @@ void drain_releases() {
   }
 }
 
+void stop_if_ending() {
+  while (stopped.load(std::memory_order_acquire) && std::this_thread::get_id() != ending_thread) {
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+  }
+}
+
 void stop_releases() {
-  stopped.store(true);
+  ending_thread = std::this_thread::get_id();
+  stopped.store(true, std::memory_order_release);
 }
 
 void set_engine(PyObject* engine) {

@@ -10,10 +10,15 @@
 
 namespace fuse {
 
+// At interpreter exit a thread that asks for the GIL is unwound by Python, through our frames
+// and into std::terminate. Once the end has begun, threads other than the one that ends the
+// process stop here instead, for the moment that is left.
+void stop_if_ending();
+
 // Holds the GIL for its lifetime, whether or not the thread held it before.
 class GilGuard {
  public:
-  GilGuard() : state_(PyGILState_Ensure()) {}
+  GilGuard() : state_((stop_if_ending(), PyGILState_Ensure())) {}
   ~GilGuard() {
     PyGILState_Release(state_);
   }
@@ -30,6 +35,7 @@ class GilRelease {
   GilRelease() : state_(PyGILState_Check() ? PyEval_SaveThread() : nullptr) {}
   ~GilRelease() {
     if (state_ != nullptr) {
+      stop_if_ending();
       PyEval_RestoreThread(state_);
     }
   }
