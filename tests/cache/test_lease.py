@@ -75,6 +75,9 @@ def test_leases_that_others_may_write_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+# JAX, where another test has imported it, warns of any fork; the child here only exits.
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_forked_child_does_not_keep_its_parents_lease(tmp_path: Path) -> None:
     lease = Lease(tmp_path, DIGEST)
     assert lease.poll() is LeaseState.HELD
