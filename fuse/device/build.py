@@ -110,6 +110,8 @@ def _compile(folder: Path) -> Path:
         for process, _ in running:
             if process.poll() is None:
                 process.kill()
+            with process:
+                pass  # closes its pipe and reaps it, also where another unit failed first
     library = folder / "_core.so"
     link = [config.compiler(), "-shared", *(str(folder / f"{unit}.o") for unit in UNITS)]
     link += ["-o", str(library), f"-L{root / 'lib'}", "-ltorch_python", "-ltorch_cpu", "-lc10"]

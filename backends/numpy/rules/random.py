@@ -146,14 +146,18 @@ def _normal_each(ctx: RuleContext, mean: Any, std: Any = 1.0) -> Array:
 
 @rule("normal_", "normal_functional")
 def _normal(ctx: RuleContext, self: Any, mean: float = 0.0, std: float = 1.0) -> Array:
-    return _normal_each(ctx, mean, std)
+    draw = _normal_draw(ctx)
+    middle = like(draw, mean)
+    if is_complex(draw):
+        middle = middle.real + 1j * middle.real  # the mean of either part
+    return draw * like(draw, std) + middle
 
 
 @rule("normal.float_float")
 def _normal_sized(
     ctx: RuleContext, mean: float, std: float, size: Shape, dtype: str | None = None
 ) -> Array:
-    return _normal_each(ctx, mean, std)
+    return _normal(ctx, None, mean, std)
 
 
 @rule("log_normal", "log_normal_")

@@ -377,6 +377,6 @@ def _glu_jvp(ctx: RuleContext, glu: Value, x: Value, dx: Value, dim: int) -> Val
 
 @rule("native_dropout_backward")
 def _native_dropout_backward(ctx: RuleContext, grad: Value, mask: Value, scale: Value) -> Value:
-    grad = widened(grad)
+    grad = cast(grad, "float32") if dtype_of(grad) == "bool" else widened(grad)
     grad, mask = spread(grad, cast(mask, dtype_of(grad)))
     return lax.mul(lax.mul(grad, mask), like(grad, scale))

@@ -295,8 +295,23 @@ def exp2(x: Value) -> Value:
 def logaddexp(x: Value, y: Value) -> Value:
     """``log(exp(x) + exp(y))``; equal infinities give themselves."""
     if is_complex(dtype_of(x)):
-        raise Unsupported("logaddexp of complex numbers")
+        return complex_logaddexp(x, y)
     return _log_add(x, y, lax.log1p, lax.exp)
+
+
+def complex_logaddexp(x: Value, y: Value) -> Value:
+    """``log(exp(x) + exp(y))``, ordered by real parts (ATen/native/cpu/LogAddExp.h)."""
+    x, y = jnp.broadcast_arrays(x, y)
+    swapped = lax.lt(lax.real(y), lax.real(x))
+    low, high = lax.select(swapped, y, x), lax.select(swapped, x, y)
+    usual = lax.add(lax.log1p(lax.exp(lax.sub(low, high))), high)
+    direct = lax.log(lax.add(lax.exp(low), lax.exp(high)))
+    bottom = lax.real(low)
+    infinite = lax.bitwise_and(lax.eq(bottom, lax.real(high)), lax.abs(bottom) == math.inf)
+    at_infinity = lax.select(lax.lt(bottom, lax.full_like(bottom, 0)), low, direct)
+    result = lax.select(infinite, at_infinity, usual)
+    undefined = lax.bitwise_or(jnp.isnan(x), jnp.isnan(y))
+    return lax.select(undefined, lax.full_like(result, complex(math.nan, math.nan)), result)
 
 
 def logaddexp2(x: Value, y: Value) -> Value:

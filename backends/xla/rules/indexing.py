@@ -185,8 +185,10 @@ def _rows(self: Array, dim: int, index: Array, source: Array) -> tuple[Array, Ar
 def _index_add(
     ctx: RuleContext, self: Array, dim: int, index: Array, source: Array, *, alpha: Any
 ) -> Array:
-    if self.dtype == jnp.bool_:
-        raise Unsupported("index_add of bool")
+    if self.dtype == jnp.bool_:  # an addition of truth values is their disjunction
+        narrow = (value.astype(jnp.uint8) for value in (self, source & (alpha != 0)))
+        flags, source, key = _rows(next(narrow), dim, index, next(narrow))
+        return flags.at[key].max(source, mode=IN_BOUNDS).reshape(self.shape) != 0
     shape, dtype = self.shape, self.dtype
     self, source, key = _rows(ctx.widened(self), dim, index, ctx.widened(source))
     if not (isinstance(alpha, (int, float)) and alpha == 1):

@@ -162,7 +162,10 @@ def _randn(ctx: RuleContext, size_or_like: Value, dtype: str | None = None) -> V
 @rule("normal_", "normal_functional")
 def _normal(ctx: RuleContext, self: Value, mean: Value = 0.0, std: Value = 1.0) -> Value:
     draw = _normal_draw(ctx)
-    return lax.add(lax.mul(draw, like(draw, std)), like(draw, mean))
+    middle = like(draw, mean)
+    if is_complex(dtype_of(draw)):
+        middle = lax.complex(lax.real(middle), lax.real(middle))  # the mean of either part
+    return lax.add(lax.mul(draw, like(draw, std)), middle)
 
 
 @rule("normal.Tensor_float", "normal.float_Tensor", "normal.Tensor_Tensor")

@@ -106,7 +106,10 @@ def _mean(
 def _prod(
     ctx: RuleContext, x: jax.Array, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None
 ) -> Any:
-    return _shaped(ctx, lax.reduce_prod(_accumulated(ctx, x), axes_of(dim, x.ndim)))
+    values, axes = _accumulated(ctx, x), axes_of(dim, x.ndim)
+    if values.dtype == jnp.bool_:
+        return _shaped(ctx, lax.reduce_and(values, axes))
+    return _shaped(ctx, lax.reduce_prod(values, axes))
 
 
 @rule("count_nonzero", "count_nonzero.dim_IntList")
@@ -345,11 +348,11 @@ def _renorm(ctx: RuleContext, x: jax.Array, p: Any, dim: int, maxnorm: Any) -> A
 
 @rule("logsumexp")
 def _logsumexp(ctx: RuleContext, x: jax.Array, dim: Dims, keepdim: bool = False) -> Any:
-    if jnp.issubdtype(x.dtype, jnp.complexfloating):
-        raise Unsupported("logsumexp of complex numbers")
     x = _accumulated(ctx, x)
     axes = axes_of(dim, x.ndim)
-    largest = lax.reduce_max(x, axes)
-    largest = jnp.where(lax.is_finite(largest), largest, jnp.zeros((), x.dtype))
+    real = lax.real(x) if jnp.issubdtype(x.dtype, jnp.complexfloating) else x
+    largest = lax.reduce_max(real, axes)
+    largest = jnp.where(lax.is_finite(largest), largest, jnp.zeros((), real.dtype))
+    largest = largest.astype(x.dtype)
     total = lax.reduce_sum(lax.exp(x - kept(x, largest, axes)), axes)
     return _shaped(ctx, lax.log(total) + largest)

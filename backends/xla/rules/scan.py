@@ -13,8 +13,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from fuse.backends.xla.rules.arithmetic import complex_logaddexp
 from fuse.backends.xla.rules.reduction import at_least_1d, axis_of, is_float, is_nan
-from fuse.backends.xla.rules.registry import Rule, RuleContext, Unsupported, rule
+from fuse.backends.xla.rules.registry import Rule, RuleContext, rule
 
 Scan = Callable[..., jax.Array]
 
@@ -82,8 +83,12 @@ for _name, _scan in (("cummax", lax.cummax), ("cummin", lax.cummin)):
     rule(f"_{_name}_helper")(_helper(_scan))
 
 
+def _complex_scan(row: jax.Array, axis: int) -> jax.Array:
+    return lax.associative_scan(complex_logaddexp, row, axis=axis)
+
+
 @rule("logcumsumexp", "_logcumsumexp")
 def _logcumsumexp(ctx: RuleContext, x: jax.Array, dim: int) -> Any:
     if jnp.issubdtype(x.dtype, jnp.complexfloating):
-        raise Unsupported("logcumsumexp of complex numbers")
+        return scanned(_complex_scan, x, dim)
     return scanned(lax.cumlogsumexp, ctx.widened(x), dim)
