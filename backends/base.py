@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,9 @@ class Backend(ABC):
     @abstractmethod
     def shares_host_memory(self) -> bool:
         """Whether arrays lie in the host's memory, so that its kernels can run on them."""
+
+    def use_host_kernels(self, library: Path) -> None:  # noqa: B027  (most have no use for it)
+        """Take what the native core ``library`` offers; called before anything is compiled."""
 
     @abstractmethod
     def has_rule(self, overload: str) -> bool:

@@ -10,6 +10,7 @@ import warnings
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -94,8 +95,11 @@ class Counters:
 class Engine:
     """Describes, plans, compiles and runs for the native core."""
 
-    def __init__(self) -> None:
+    def __init__(self, native: Path) -> None:
+        """``native`` is the library of the core, which may hold kernels for the backends."""
+        self.native = native
         self.backend: Backend = get_backend(config.backend())
+        self.backend.use_host_kernels(native)
         self.counters = Counters()
         self.mode = config.mode()
         self.check: str | None = None
@@ -303,6 +307,7 @@ class Engine:
         """Use another backend from now on; arrays are converted where they are next read."""
         self.wait()
         self.backend = get_backend(name)
+        self.backend.use_host_kernels(self.native)
         self.verdicts.save(final=True)
         self.verdicts = Verdicts(self.backend, self.executables.cache)
         self._converting = True

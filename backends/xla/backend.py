@@ -17,6 +17,7 @@ import numpy as np
 import fuse.backends.xla.rules  # noqa: F401  (fills the table of rules)
 from fuse.backends.base import Backend, Chunk
 from fuse.backends.decomposed import Decompositions
+from fuse.backends.xla import host_kernels
 from fuse.backends.xla.emit import Scalars, emit_chunk, emit_node
 from fuse.backends.xla.executable import XlaExecutable
 from fuse.backends.xla.rules.registry import RULES, STATIC_SCALARS, Unsupported
@@ -67,6 +68,7 @@ class XlaBackend(Backend):
             "compiler": str(getattr(device.client, "platform_version", "")),
             "xla flags": os.environ.get("XLA_FLAGS", ""),
             "host": host_features() if device.platform == "cpu" else "",
+            "host kernels": host_kernels.version() if device.platform == "cpu" else "",
         }
 
     def fingerprint(self) -> dict[str, str]:  # noqa: D102
@@ -77,6 +79,10 @@ class XlaBackend(Backend):
 
     def shares_host_memory(self) -> bool:  # noqa: D102
         return bool(self.platform == "cpu")
+
+    def use_host_kernels(self, library: Path) -> None:  # noqa: D102
+        if self.platform == "cpu":
+            host_kernels.register(library)
 
     def has_rule(self, overload: str) -> bool:  # noqa: D102
         return overload in RULES

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.machinery
+import importlib.metadata
 import importlib.util
 import os
 import shutil
@@ -27,7 +28,7 @@ from fuse import config
 from fuse.errors import BuildError, describe
 
 SOURCES = Path(__file__).parent / "csrc"
-UNITS = ("core.cpp", "autocast.cpp")
+UNITS = ("core.cpp", "autocast.cpp", "host_kernels.cpp")
 FLAGS = ("-std=c++20", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra")
 BUILD_SECONDS = 900.0
 
@@ -58,6 +59,7 @@ def built() -> Path:
 def _digest() -> str:
     digest = hashlib.sha256()
     parts = [torch.__version__, sys.version, config.compiler(), *FLAGS, sysconfig.get_platform()]
+    parts.append(importlib.metadata.version("jaxlib"))  # its headers
     for path in sorted(SOURCES.glob("*.cpp")) + sorted(SOURCES.glob("*.h")):
         parts += [path.name, path.read_text()]
     for part in parts:
@@ -93,6 +95,7 @@ def _compile(folder: Path) -> Path:
     root = Path(torch.__file__).parent
     includes = [root / "include", root / "include/torch/csrc/api/include"]
     includes.append(Path(sysconfig.get_path("include")))
+    includes += _jaxlib_headers()
     common = [config.compiler(), *FLAGS, *(f"-isystem{path}" for path in includes)]
     jobs = [
         ([*common, "-c", str(SOURCES / unit), "-o", str(folder / f"{unit}.o")], unit)
@@ -120,6 +123,13 @@ def _compile(folder: Path) -> Path:
     )
     _check(linked.returncode, "linking", linked.stdout)
     return library
+
+
+def _jaxlib_headers() -> list[Path]:
+    """XLA's foreign function interface; found without importing JAX, which takes a second."""
+    found = importlib.util.find_spec("jaxlib")
+    folders = (found.submodule_search_locations if found is not None else None) or ()
+    return [Path(folder) / "include" for folder in folders]
 
 
 def _check(code: int, unit: str, output: bytes) -> None:

@@ -8,6 +8,7 @@ import gc
 import importlib
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -96,7 +97,7 @@ def _start() -> None:
     meta = importlib.import_module("fuse.trace.meta")
     composites = importlib.import_module("fuse.device.composites")
     native = build.load()
-    instance = run.Engine()
+    instance = run.Engine(Path(native.__file__))
     native.initialise(
         instance,
         instance.backend.device_count(),

@@ -1,0 +1,65 @@
+"""PyTorch's CPU kernels inside XLA programs, for what XLA's CPU compiler does slowly.
+
+The device's native core holds them as handlers of XLA's foreign function interface
+(``csrc/host_kernels.cpp``); ``register`` makes them known to XLA by name, and a rule that finds
+``available`` calls one instead of writing the operator in XLA's terms. Without the core, and on
+every other platform, rules write everything in XLA's terms.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import jax
+import jax.ffi
+import jax.numpy as jnp
+import numpy as np
+import torch
+
+from fuse.backends.xla.rules.context import RuleContext
+
+TARGETS: Final = (
+    "fuse_convolution",
+    "fuse_convolution_gradient",
+)
+_registered: dict[str, str] = {}
+
+
+def register(library: Path) -> None:
+    """Make the handlers of the native core ``library`` known to XLA; once a process."""
+    if _registered:
+        return
+    handlers = ctypes.CDLL(str(library))
+    for target in TARGETS:
+        handler = jax.ffi.pycapsule(getattr(handlers, target))
+        jax.ffi.register_ffi_target(target, handler, platform="cpu")
+    _registered["kernels"] = f"torch {torch.__version__}, 1"
+
+
+def version() -> str:
+    """What results of programs that call the kernels depend on; empty where there are none."""
+    return _registered.get("kernels", "")
+
+
+def available(ctx: RuleContext, *values: jax.Array) -> bool:
+    """Whether the rule at hand may call a kernel on ``values``: not empty, and float32."""
+    return (
+        bool(_registered)
+        and ctx.platform == "cpu"
+        and all(value.dtype == jnp.float32 and value.size > 0 for value in values)
+    )
+
+
+def call(target: str, results: Any, *values: jax.Array, **attributes: Any) -> Any:
+    """The kernel's results, of the shapes and dtypes ``results``; integers become 64-bit."""
+    function: Callable[..., Any] = jax.ffi.ffi_call(target, results)
+    return function(*values, **{name: _attribute(value) for name, value in attributes.items()})
+
+
+def _attribute(value: bool | int | Sequence[int]) -> Any:
+    if isinstance(value, bool):
+        return value
+    return np.int64(value) if isinstance(value, int) else np.array(value, np.int64)

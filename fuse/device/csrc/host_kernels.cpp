@@ -1,0 +1,164 @@
+// PyTorch's CPU kernels as XLA custom calls, for what XLA's CPU compiler does slowly:
+// convolutions. Called on XLA's threads, without the GIL; a batch is split
+// over them, and each share runs on one thread.
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/convolution.h>
+#include <ATen/ops/convolution_backward.h>
+#include <ATen/ops/from_blob.h>
+
+#include <array>
+#include <vector>
+
+#include "shares.h"
+#include "xla/ffi/api/ffi.h"
+
+namespace fuse {
+namespace {
+
+namespace ffi = xla::ffi;
+using Sizes = ffi::Span<const int64_t>;
+
+// Multiplications that are worth a thread: some 20 us.
+constexpr double kProductGrain = 1 << 20;
+
+// The rows [count * share / shares, count * (share + 1) / shares) of the first dimension.
+template <typename T>
+at::Tensor rows(const ffi::AnyBuffer& buffer, int64_t share = 0, int64_t shares = 1) {
+  auto dimensions = buffer.dimensions();
+  std::vector<int64_t> sizes(dimensions.begin(), dimensions.end());
+  const int64_t first = sizes[0] * share / shares;
+  const int64_t row = static_cast<int64_t>(buffer.element_count()) / sizes[0];
+  sizes[0] = sizes[0] * (share + 1) / shares - first;
+  return at::from_blob(
+      static_cast<T*>(buffer.untyped_data()) + first * row,
+      sizes,
+      c10::CppTypeToScalarType<T>::value);
+}
+
+at::IntArrayRef list(Sizes sizes) {
+  return {sizes.begin(), sizes.size()};
+}
+
+// Multiplications of a convolution: each weight meets each element of the smaller side's
+// positions; close enough to choose a number of threads.
+double products(const ffi::AnyBuffer& weight, const ffi::AnyBuffer& positions) {
+  const auto channels = static_cast<double>(positions.dimensions()[1]);
+  return static_cast<double>(weight.element_count()) *
+      static_cast<double>(positions.element_count()) / channels;
+}
+
+ffi::Error convolution(
+    ffi::ThreadPool pool,
+    ffi::AnyBuffer input,
+    ffi::AnyBuffer weight,
+    ffi::Result<ffi::AnyBuffer> out,
+    Sizes stride,
+    Sizes padding,
+    Sizes dilation,
+    Sizes output_padding,
+    bool transposed,
+    int64_t groups) {
+  const double work = products(weight, transposed ? input : *out);
+  const int64_t shares = Shares::count(pool, input.dimensions()[0], work, kProductGrain);
+  Shares::run(pool, shares, [&](int64_t share) {
+    at::Tensor result = at::convolution(
+        rows<float>(input, share, shares),
+        rows<float>(weight),
+        std::nullopt,
+        list(stride),
+        list(padding),
+        list(dilation),
+        transposed,
+        list(output_padding),
+        groups);
+    rows<float>(*out, share, shares).copy_(result);
+  });
+  return ffi::Error::Success();
+}
+
+// The gradient of the input where `which` is 0, of the weight where it is 1.
+ffi::Error convolution_gradient(
+    ffi::ThreadPool pool,
+    ffi::AnyBuffer grad,
+    ffi::AnyBuffer input,
+    ffi::AnyBuffer weight,
+    ffi::Result<ffi::AnyBuffer> out,
+    Sizes stride,
+    Sizes padding,
+    Sizes dilation,
+    Sizes output_padding,
+    bool transposed,
+    int64_t groups,
+    int64_t which) {
+  const double work = products(weight, transposed ? input : grad);
+  const int64_t shares = Shares::count(pool, input.dimensions()[0], work, kProductGrain);
+  std::vector<at::Tensor> parts(static_cast<size_t>(shares));
+  Shares::run(pool, shares, [&](int64_t share) {
+    auto [grad_input, grad_weight, grad_bias] = at::convolution_backward(
+        rows<float>(grad, share, shares),
+        rows<float>(input, share, shares),
+        rows<float>(weight),
+        std::nullopt,
+        list(stride),
+        list(padding),
+        list(dilation),
+        transposed,
+        list(output_padding),
+        groups,
+        std::array<bool, 3>{which == 0, which == 1, false});
+    if (which == 0) {
+      rows<float>(*out, share, shares).copy_(grad_input);
+    } else {
+      parts[static_cast<size_t>(share)] = grad_weight;
+    }
+  });
+  if (which == 1) {
+    BareKernels kernels;
+    at::Tensor total = rows<float>(*out);
+    total.copy_(parts[0]);
+    for (size_t part = 1; part < parts.size(); ++part) {
+      total.add_(parts[part]); // in the order of the shares: the same sum every time
+    }
+  }
+  return ffi::Error::Success();
+}
+
+} // namespace
+} // namespace fuse
+
+// The default visibility that the macro below lacks: the symbols are found by name.
+#pragma GCC visibility push(default)
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(
+    fuse_convolution,
+    fuse::convolution,
+    xla::ffi::Ffi::Bind()
+        .Ctx<xla::ffi::ThreadPool>()
+        .Arg<xla::ffi::AnyBuffer>()
+        .Arg<xla::ffi::AnyBuffer>()
+        .Ret<xla::ffi::AnyBuffer>()
+        .Attr<fuse::Sizes>("stride")
+        .Attr<fuse::Sizes>("padding")
+        .Attr<fuse::Sizes>("dilation")
+        .Attr<fuse::Sizes>("output_padding")
+        .Attr<bool>("transposed")
+        .Attr<int64_t>("groups"));
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(
+    fuse_convolution_gradient,
+    fuse::convolution_gradient,
+    xla::ffi::Ffi::Bind()
+        .Ctx<xla::ffi::ThreadPool>()
+        .Arg<xla::ffi::AnyBuffer>()
+        .Arg<xla::ffi::AnyBuffer>()
+        .Arg<xla::ffi::AnyBuffer>()
+        .Ret<xla::ffi::AnyBuffer>()
+        .Attr<fuse::Sizes>("stride")
+        .Attr<fuse::Sizes>("padding")
+        .Attr<fuse::Sizes>("dilation")
+        .Attr<fuse::Sizes>("output_padding")
+        .Attr<bool>("transposed")
+        .Attr<int64_t>("groups")
+        .Attr<int64_t>("which"));
+
+#pragma GCC visibility pop

@@ -1,0 +1,109 @@
+#pragma once
+
+#include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+
+#include "xla/ffi/api/ffi.h"
+
+extern "C" {
+// OpenMP's own, from whichever library PyTorch brought; absent where PyTorch was built without.
+void omp_set_num_threads(int) __attribute__((weak));
+}
+
+namespace fuse {
+
+// The CPU kernels and nothing above them, whatever mode the calling thread is in (a small
+// executable runs on the thread that asked for it), on this one thread: a team of OpenMP's
+// for each of XLA's threads would oversubscribe the cores, and slows down PyTorch's own team.
+class BareKernels {
+ public:
+  BareKernels() : threads_(at::get_num_threads()) {
+    set(1);
+  }
+  ~BareKernels() {
+    set(threads_);
+  }
+  BareKernels(const BareKernels&) = delete;
+  BareKernels& operator=(const BareKernels&) = delete;
+
+ private:
+  static void set(int threads) {
+    if (omp_set_num_threads != nullptr) {
+      omp_set_num_threads(threads);
+    }
+  }
+
+  c10::impl::ForceDispatchKeyGuard guard_{
+      c10::DispatchKeySet(c10::DispatchKey::BackendSelect),
+      c10::autograd_dispatch_keyset_with_ADInplaceOrView};
+  int threads_;
+};
+
+// A batch split into shares that XLA's threads work off. The caller takes shares too and waits
+// only for those that another thread has begun, so that a pool whose threads all wait cannot
+// come about.
+class Shares {
+ public:
+  // At most one share a thread and a sample, each worth at least `grain` of `work`.
+  static int64_t count(xla::ffi::ThreadPool& pool, int64_t batch, double work, double grain) {
+    const auto worth = static_cast<int64_t>(work / grain);
+    return std::max<int64_t>(1, std::min({pool.num_threads(), batch, worth}));
+  }
+
+  static void run(xla::ffi::ThreadPool& pool, int64_t count, std::function<void(int64_t)> body) {
+    auto shares = std::make_shared<Shares>(count, std::move(body));
+    for (int64_t other = 1; other < count; ++other) {
+      pool.Schedule([shares] { shares->work(); });
+    }
+    shares->work();
+    shares->wait();
+  }
+
+  Shares(int64_t count, std::function<void(int64_t)> body)
+      : count_(count), body_(std::move(body)) {}
+
+ private:
+  void work() {
+    for (int64_t share = next_++; share < count_; share = next_++) {
+      std::exception_ptr error;
+      try {
+        BareKernels kernels;
+        body_(share);
+      } catch (...) {
+        error = std::current_exception();
+      }
+      std::lock_guard<std::mutex> lock(mutex_);
+      error_ = error_ != nullptr ? error_ : error;
+      if (++done_ == count_) {
+        finished_.notify_all();
+      }
+    }
+  }
+
+  void wait() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    finished_.wait(lock, [this] { return done_ == count_; });
+    if (error_ != nullptr) {
+      std::rethrow_exception(error_);
+    }
+  }
+
+  const int64_t count_;
+  const std::function<void(int64_t)> body_;
+  std::atomic<int64_t> next_{0};
+  std::mutex mutex_;
+  std::condition_variable finished_;
+  int64_t done_ = 0;
+  std::exception_ptr error_;
+};
+
+} // namespace fuse

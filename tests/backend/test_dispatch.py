@@ -1,0 +1,42 @@
+"""Loaded executables run through JAX's compiled dispatch as through the runtime's own call."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fuse.backends.xla import dispatch
+
+
+def loaded(donate: tuple[int, ...] = ()) -> object:
+    """An executable of two arrays: their sum and their product."""
+    jitted = jax.jit(lambda x, y: (x + y, x * y), donate_argnums=donate, keep_unused=True)
+    shape = jax.ShapeDtypeStruct((3,), jnp.float32)
+    return jitted.lower(shape, shape).compile().runtime_executable()
+
+
+@pytest.mark.parametrize("build", [dispatch.plain, dispatch.compiled])
+def test_results_are_the_executables(build):
+    call = build(loaded())
+    for first in (1.0, 2.0, 3.0):  # the first call makes what the later ones use
+        x, y = (np.full(3, value, np.float32) for value in (first, 4.0))
+        total, product = call(jax.device_put(x), y)
+        np.testing.assert_array_equal(total, x + y)
+        np.testing.assert_array_equal(product, x * y)
+        assert isinstance(total, jax.Array)
+
+
+@pytest.mark.parametrize("build", [dispatch.plain, dispatch.compiled])
+def test_donated_arrays_are_given_away(build):
+    call = build(loaded(donate=(0,)))
+    for _ in range(3):
+        x, y = jax.device_put(np.ones(3, np.float32)), jax.device_put(np.ones(3, np.float32))
+        total, _ = call(x, y)
+        np.testing.assert_array_equal(total, np.full(3, 2.0, np.float32))
+        assert x.is_deleted() and not y.is_deleted()
+
+
+def test_the_interface_of_the_jax_that_is_tested_is_known():
+    assert dispatch.AVAILABLE

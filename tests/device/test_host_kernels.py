@@ -1,0 +1,105 @@
+"""Convolutions that run by PyTorch's CPU kernels inside XLA programs."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import fuse
+from fuse.backends.xla import host_kernels
+from fuse.backends.xla.backend import create
+from fuse.backends.xla.rules.context import RuleContext
+from tests.device.helpers import DEVICE, mode
+
+CASES = {
+    "2d": (F.conv2d, (8, 16, 24, 24), (32, 16, 3, 3), {"padding": 1}),
+    "2d, strided and dilated": (
+        F.conv2d, (4, 16, 40, 40), (64, 16, 3, 3), {"stride": 2, "padding": 2, "dilation": 2},
+    ),
+    "groups": (F.conv2d, (4, 32, 32, 32), (64, 16, 3, 3), {"groups": 2}),
+    "one sample": (F.conv2d, (1, 32, 40, 40), (32, 32, 3, 3), {}),
+    "odd batch": (F.conv2d, (3, 16, 32, 32), (32, 16, 3, 3), {}),
+    "1d": (F.conv1d, (4, 64, 500), (32, 64, 5), {"padding": 2}),
+    "3d": (F.conv3d, (2, 8, 12, 12, 12), (16, 8, 3, 3, 3), {"padding": 1}),
+    "transposed": (
+        F.conv_transpose2d, (4, 32, 20, 20), (32, 24, 3, 3), {"stride": 2, "output_padding": 1},
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The kernels that programs compiled from now on call."""
+    found: list[str] = []
+    call = host_kernels.call
+
+    def noted(target: str, *arguments: object, **attributes: object) -> object:
+        found.append(target)
+        return call(target, *arguments, **attributes)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(host_kernels, "call", noted)
+    return found
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("chosen", ["strict", "fused"])
+def test_values_and_gradients_are_those_of_the_cpu(case: str, chosen: str):
+    function, x_shape, weight_shape, options = CASES[case]
+    x, weight = torch.randn(x_shape), torch.randn(weight_shape)
+
+    def run(device: torch.device) -> list[torch.Tensor]:
+        own = [value.clone().to(device).requires_grad_() for value in (x, weight)]
+        out = function(*own, **options)
+        (out * out).mean().backward()
+        return [out.detach().cpu(), *(value.grad.cpu() for value in own)]
+
+    expected = run(torch.device("cpu"))
+    with mode(chosen):
+        for _ in range(3):  # the known stream too
+            for found, wanted in zip(run(DEVICE), expected, strict=True):
+                torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+    assert fuse.stats()["host_fallbacks"] == {}
+
+
+@pytest.mark.skipif(create().platform != "cpu", reason="other platforms have convolutions")
+def test_large_convolutions_call_the_kernels_and_small_ones_do_not(calls: list[str]):
+    for size, wanted in ((37, {"fuse_convolution", "fuse_convolution_gradient"}), (5, set())):
+        calls.clear()
+        x = torch.randn(5, 19, size, size, device=DEVICE, requires_grad=True)
+        weight = torch.randn(23, 19, 3, 3, device=DEVICE, requires_grad=True)
+        F.conv2d(x, weight).sum().backward()
+        assert x.grad is not None
+        x.grad.sum().item()
+        assert set(calls) == wanted
+
+
+def test_a_kernel_is_called_inside_a_transform():
+    x, weight = torch.randn(4, 2, 16, 20, 20), torch.randn(32, 16, 3, 3)
+
+    def loss(sample: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return F.conv2d(sample, weight).square().mean()
+
+    gradient = torch.func.vmap(torch.func.grad(loss, argnums=1), in_dims=(0, None))
+    expected = gradient(x, weight)
+    found = gradient(x.to(DEVICE), weight.to(DEVICE)).cpu()
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_the_users_own_threads_are_left_alone():
+    threads = torch.get_num_threads()
+    x, weight = torch.randn(8, 16, 32, 32), torch.randn(32, 16, 3, 3)
+    for _ in range(3):
+        F.conv2d(x.to(DEVICE), weight.to(DEVICE)).sum().item()
+    assert torch.get_num_threads() == threads
+
+
+def test_only_dense_float32_on_the_cpu_platform_is_taken():
+    ones = create().put(torch.ones(4).numpy(), 0)
+    half = create().put(torch.ones(4, dtype=torch.float16).numpy(), 0)
+    torch.tpu.init()
+    cpu, gpu = (RuleContext((), "float32", platform) for platform in ("cpu", "gpu"))
+    assert host_kernels.available(cpu, ones) == (create().platform == "cpu")
+    assert not host_kernels.available(cpu, half)
+    assert not host_kernels.available(cpu, ones[:0])
+    assert not host_kernels.available(gpu, ones)
