@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from fuse.trace import meta_nearest, meta_out
+
 _REPLACED = frozenset({"_thnn_fused_lstm_cell"})
 _TABLE: dict[str, Callable[..., Any]] = {}
 
@@ -44,6 +46,13 @@ def _cum_helper(self: torch.Tensor, values: torch.Tensor, indices: torch.Tensor,
 @_meta("_logcumsumexp")
 def _logcumsumexp(self: torch.Tensor, dim: int) -> torch.Tensor:
     return torch.empty_like(self, memory_format=torch.contiguous_format)
+
+
+@_meta("geqrf")
+def _geqrf(self: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    # LAPACK's packed factors: column after column.
+    packed = torch.empty_like(self.mT, memory_format=torch.contiguous_format).mT
+    return packed, self.new_empty((*self.shape[:-2], min(self.shape[-2:])))
 
 
 @_meta("_thnn_fused_lstm_cell")
@@ -113,8 +122,8 @@ def _writes_in_place(*_: Any, **__: Any) -> None:
 def register() -> torch.library.Library:
     """Register what is missing; the registrations last as long as the returned library."""
     library = torch.library.Library("aten", "IMPL", "Meta")
-    for name, function in _TABLE.items():
+    for name, function in (_TABLE | meta_nearest.TABLE | meta_out.TABLE).items():
         known = torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", "Meta")
-        if not known or name in _REPLACED:
+        if not known or name in _REPLACED or name in meta_nearest.TABLE:
             library.impl(name, function, allow_override=True)
     return library

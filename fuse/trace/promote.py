@@ -26,6 +26,8 @@ def _category(dtype: str) -> int:
 
 @cache
 def _join(first: str, second: str) -> str:
+    if "float8" in first + second:
+        return "float32"  # PyTorch promotes no 8-bit floats: what takes several converts by itself
     joined = torch.promote_types(getattr(torch, first), getattr(torch, second))
     return str(joined).removeprefix("torch.")
 

@@ -185,6 +185,12 @@ def test_index_add_scales_its_source():
     check("index_add", x.long(), 1, places(6, 4), data(4, 4, dtype=torch.int64), alpha=-3)
 
 
+def test_index_add_of_truth_values_is_their_disjunction():
+    truth = x > 0
+    for alpha in (True, False):
+        check("index_add", truth, 0, torch.tensor([1, 1, 2]), ~truth[:3], alpha=alpha)
+
+
 REDUCTIONS = ["sum", "prod", "mean", "amax", "amin"]
 REDUCED = [torch.float32, torch.bfloat16, torch.int64, torch.bool]
 

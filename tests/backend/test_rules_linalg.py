@@ -87,6 +87,24 @@ def test_householder_product() -> None:
 
 
 @DTYPES
+@pytest.mark.parametrize("shape", ((4, 4), (2, 5, 3), (3, 5), (0, 3), (2, 3, 0)))
+def test_geqrf_packs_as_lapack_does(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    check("geqrf", r(*shape, dtype=dtype))
+
+
+@DTYPES
+@pytest.mark.parametrize("transpose", (False, True))
+@pytest.mark.parametrize("left", (False, True))
+def test_ormqr(left: bool, transpose: bool, dtype: torch.dtype) -> None:
+    for shape in ((2, 5, 3), (4, 4)):
+        a, tau = torch.geqrf(r(*shape, dtype=dtype))
+        c = r(*shape[:-2], *((shape[-2], 2) if left else (2, shape[-2])), dtype=dtype)
+        check("ormqr", a, tau, c, left, transpose)
+    check("ormqr", a[..., :0], tau[..., :0], c, left, transpose)
+    check("ormqr", a, tau, c[..., :0] if left else c[..., :0, :], left, transpose)
+
+
+@DTYPES
 @pytest.mark.parametrize("shape", ((4, 4), (2, 5, 3), (3, 5)))
 @pytest.mark.parametrize("full", (False, True))
 def test_svd(full: bool, shape: tuple[int, ...], dtype: torch.dtype) -> None:

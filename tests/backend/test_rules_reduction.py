@@ -8,7 +8,7 @@ import jax
 import pytest
 import torch
 
-from fuse.backends.xla.rules.registry import RULES, RuleContext, Unsupported
+from fuse.backends.xla.rules.registry import RULES, RuleContext
 from fuse.trace.spec import TensorSpec
 from tests.backend.rule_harness import check, run, to_array, to_tensor
 
@@ -42,6 +42,10 @@ def test_sums(dtype: torch.dtype) -> None:
     check("count_nonzero.dim_IntList", x, [0, 2])
     check("prod", x[0, :2])
     check("prod.dim_int", x[:, :, :3], -1, True)
+    if dtype == torch.bool:
+        for truth in (x, x | True, x[:, :0]):
+            check("prod", truth, dtype=torch.bool)
+            check("prod.dim_int", truth, 1, dtype=torch.bool)
 
 
 def test_sums_that_convert() -> None:
@@ -201,8 +205,16 @@ def test_logsumexp_corners() -> None:
     check("logsumexp", rows, [1])
     check("logsumexp", torch.empty(2, 0), [1])
     check("logsumexp", torch.tensor(2.0), [0])
-    with pytest.raises(Unsupported, match="complex"):
-        run("logsumexp", sample(3, dtype=torch.complex64), [0])
+
+
+def test_complex_log_sums() -> None:
+    x = torch.tensor([[1 + 2j, -0.5 + 0.25j, 3 - 1.5j], [-2 - 0.125j, 0.5j, 1 + 0j]])
+    for values in (x, x.to(torch.complex128), 40 * x):
+        check("logsumexp", values, [1])
+        check("logsumexp", values, [0, 1], True)
+    for values in (x, x.to(torch.complex128)):
+        check("logcumsumexp", values, 1)
+        check("_logcumsumexp", values, 0)
 
 
 @pytest.mark.parametrize("name", ["sum", "mean", "var.correction"])
@@ -269,8 +281,6 @@ def test_logcumsumexp(dtype: torch.dtype) -> None:
     x = sample(3, 6, dtype=dtype) * 3
     check("logcumsumexp", x, 1)
     check("_logcumsumexp", x, 0)
-    with pytest.raises(Unsupported, match="complex"):
-        run("logcumsumexp", sample(3, dtype=torch.complex64), 0)
 
 
 @pytest.mark.parametrize(

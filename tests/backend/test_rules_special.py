@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from fuse.backends.xla.rules import activation, polynomials, special
+from fuse.backends.xla.rules import activation, bessel, polynomials, special
 from fuse.backends.xla.rules.registry import RULES
 from tests.backend.rule_harness import check, run
 
@@ -67,6 +67,18 @@ for eps in (None, 0.2, 1e-6):
     case("logit", torch.cat((UNIT, torch.tensor([-0.5, 1.5, NAN]))), eps)
     case("logit_backward", GRAD[:12], torch.cat((UNIT, torch.tensor([-0.5, 1.5, NAN]))), eps)
 case("logit", UNIT.bfloat16(), 0.1)
+
+# --- Bessel and Airy functions -----------------------------------------------
+
+TENTHS = torch.linspace(-12, 120, 661, dtype=F64)  # over the borders of every approximation
+WILD = torch.tensor([0.0, -0.0, 1e-30, 1e-7, 1e-3, -1e-3, 104.0, -104.0, 1e4, NAN, INF, -INF])
+for name in bessel._FUNCTIONS:
+    case(name, TENTHS)
+    case(name, TENTHS[::5].float())
+    case(name, WILD)
+    case(name, WILD.double())
+    case(name, torch.tensor([0, 1, 7, -3]))
+    case(name, torch.tensor([True, False]))
 
 # --- orthogonal polynomials --------------------------------------------------
 
@@ -168,7 +180,7 @@ def test_agrees_with_cpu(name: str, args: tuple[Any, ...], kwargs: dict[str, Any
 
 
 def test_every_rule_is_reached() -> None:
-    modules = {module.__name__ for module in (activation, polynomials, special)}
+    modules = {module.__name__ for module in (activation, bessel, polynomials, special)}
     registered = {name for name, function in RULES.items() if function.__module__ in modules}
     assert registered - {param.values[0] for param in CASES} == set()
 

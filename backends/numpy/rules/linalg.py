@@ -86,6 +86,33 @@ def _householder_product(ctx: RuleContext, a: Array, tau: Array) -> Array:
     return q
 
 
+@rule("geqrf")
+def _geqrf(ctx: RuleContext, a: Array) -> tuple[Array, ...]:
+    """R above Householder vectors, and their factors, as LAPACK packs them."""
+    if a.size == 0:
+        return empties(ctx)
+    packed, tau = np.linalg.qr(a, "raw")
+    return packed.swapaxes(-1, -2), tau
+
+
+@rule("ormqr")
+def _ormqr(
+    ctx: RuleContext, a: Array, tau: Array, c: Array, left: bool = True, transpose: bool = False
+) -> Array:
+    """``c`` times the whole ``Q = H_1 ... H_k``, or times its adjoint.
+
+    The reflections meet ``c`` one by one: Q from the left begins with the last.
+    """
+    factors = np.conj(tau) if transpose else tau
+    order = range(tau.shape[-1])
+    size = a.shape[-2]
+    for i in reversed(order) if left != transpose else order:
+        v = np.tril(a, -1)[..., :, i, None] + np.eye(size, 1, -i, dtype=a.dtype)
+        factor = factors[..., i, None, None]
+        c = c - factor * (v @ (adjoint(v) @ c) if left else (c @ v) @ adjoint(v))
+    return c
+
+
 @rule("_linalg_svd")
 def _svd(
     ctx: RuleContext,

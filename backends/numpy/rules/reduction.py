@@ -286,9 +286,7 @@ def _renorm(ctx: RuleContext, x: Array, p: Any, dim: int, maxnorm: Any) -> Array
 def _logsumexp(ctx: RuleContext, x: Array, dim: Dims, keepdim: bool = False) -> Array:
     wide = _accumulated(ctx, x)
     axes = axes_of(dim, x.ndim)
-    if is_complex(wide):
-        return _shaped(ctx, np.log(add_up(np.exp(wide), axes)))
-    largest = np.max(wide, axis=axes, keepdims=True, initial=-math.inf)
+    largest = np.max(wide.real, axis=axes, keepdims=True, initial=-math.inf)
     largest = np.where(np.isfinite(largest), largest, 0)
     total = add_up(np.exp(wide - largest), axes, keepdims=True)
     return _shaped(ctx, np.log(total) + largest)

@@ -57,6 +57,8 @@ def _adaptive_maximum_backward(
 
 def _unpool(x: jax.Array, indices: jax.Array, sizes: tuple[int, ...]) -> jax.Array:
     lead = x.shape[: x.ndim - len(sizes)]
+    if x.size == 0:
+        return jnp.zeros((*lead, *sizes), x.dtype)
     rows, flat = math.prod(lead), math.prod(sizes)
     row = jnp.arange(rows)[:, None] * flat
     target = (row + indices.reshape(rows, -1)).reshape(-1)
@@ -104,6 +106,8 @@ def _fractional(
     order: tuple[int, ...],
 ) -> tuple[jax.Array, jax.Array]:
     """``order[d]`` is the column of ``samples`` that places the windows of dimension ``d``."""
+    if x.size == 0:
+        return jnp.zeros(ctx.out[0].shape, x.dtype), jnp.zeros(ctx.out[0].shape, jnp.int64)
     dims = len(output_size)
     lead, sizes = x.shape[:-dims], x.shape[-dims:]
     samples = samples.reshape(*lead, dims) if x.ndim > dims + 1 else samples[0]

@@ -96,6 +96,30 @@ def _householder_product(ctx: RuleContext, a: jax.Array, tau: jax.Array) -> jax.
     return empties(ctx)[0] if a.size == 0 else linalg.householder_product(a, tau)
 
 
+@rule("geqrf")
+def _geqrf(ctx: RuleContext, a: jax.Array) -> tuple[jax.Array, ...]:
+    """R above Householder vectors, and their factors, as LAPACK packs them."""
+    if a.size == 0:
+        return empties(ctx)
+    packed, tau = jnp.linalg.qr(a, mode="raw")  # NumPy's raw mode returns the transpose
+    return packed.mT, tau
+
+
+@rule("ormqr")
+def _ormqr(
+    ctx: RuleContext,
+    a: jax.Array,
+    tau: jax.Array,
+    c: jax.Array,
+    left: bool = True,
+    transpose: bool = False,
+) -> jax.Array:
+    """``c`` times the whole Q that ``a`` and ``tau`` stand for, or times its adjoint."""
+    if c.size == 0 or tau.shape[-1] == 0:
+        return c
+    return linalg.ormqr(a, tau, c, left=left, transpose=transpose)
+
+
 @rule("_linalg_svd")
 def _svd(
     ctx: RuleContext,

@@ -84,7 +84,8 @@ for _name, _scan in (("cummax", lax.cummax), ("cummin", lax.cummin)):
 
 
 def _complex_scan(row: jax.Array, axis: int) -> jax.Array:
-    return lax.associative_scan(complex_logaddexp, row, axis=axis)
+    result: jax.Array = lax.associative_scan(complex_logaddexp, row, axis=axis)
+    return result
 
 
 @rule("logcumsumexp", "_logcumsumexp")

@@ -11,6 +11,7 @@ import torch
 
 import fuse.device.composites.counting
 import fuse.device.composites.histogram
+import fuse.device.composites.least_squares
 import fuse.device.composites.segment
 import fuse.device.composites.strided
 import fuse.device.composites.unique  # noqa: F401

@@ -1,0 +1,43 @@
+"""Shape inference for ``out=`` overloads that PyTorch has no meta kernel for.
+
+The functional overload of the same arguments says what the results are; a tensor of another
+size is resized to hold them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from fuse.trace.functional import find_overload, is_out
+
+_FUNCTIONAL = {
+    "_logcumsumexp.out": "_logcumsumexp",
+    "_native_batch_norm_legit.no_stats_out": "_native_batch_norm_legit.no_stats",
+    "_scaled_mm.out": "_scaled_mm",
+    "_scaled_mm_v2.out": "_scaled_mm_v2",
+    "geqrf.a": "geqrf",
+}
+
+
+def _inference(name: str, functional: str) -> Callable[..., Any]:
+    names = [a.name for a in find_overload(name)._schema.arguments if is_out(a)]
+
+    def infer(*args: Any, **kwargs: Any) -> Any:
+        outs = [kwargs.pop(name) for name in names]
+        results = find_overload(functional)(*args, **kwargs)
+        results = (results,) if isinstance(results, torch.Tensor) else results
+        for out, result in zip(outs, results, strict=True):
+            if out.shape != result.shape:
+                out.resize_(result.shape)
+                out.as_strided_(result.shape, result.stride())
+        return outs[0] if len(outs) == 1 else tuple(outs)
+
+    return infer
+
+
+TABLE: dict[str, Callable[..., Any]] = {
+    name: _inference(name, functional) for name, functional in _FUNCTIONAL.items()
+}
