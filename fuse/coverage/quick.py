@@ -19,7 +19,7 @@ OPERATORS: dict[str, str] = {
     "linear algebra": "linalg.det linalg.solve linalg.matrix_power cholesky_solve",
     "Fourier transforms": "fft.rfft fft.ifft2",
     "convolution and pooling": (
-        "nn.functional.conv1d nn.functional.conv_transpose1d nn.functional.max_pool2d "
+        "nn.functional.conv_transpose1d nn.functional.max_pool2d nn.functional.conv1d "
         "nn.functional.adaptive_avg_pool2d nn.functional.interpolate.bilinear"
     ),
     "normalisation": "native_layer_norm nn.functional.group_norm native_batch_norm",
