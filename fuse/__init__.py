@@ -21,6 +21,7 @@ _PUBLIC = {
     "stats": "fuse.statistics",
     "reset_stats": "fuse.statistics",
     "explain": "fuse.explain",
+    "compare": "fuse.comparison",
 }
 __all__ = ["__version__", *_PUBLIC]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -111,6 +112,7 @@ class Engine:
         self._flight = Flight(config.in_flight_bytes(), lambda arrays: self.backend.wait(arrays))
         self._converting = False
         self.observer: list[tuple[str, Runnable]] | None = None
+        self.inspector: Callable[[Runnable, list[Any], bytes], None] | None = None
         self.executables = Executables()
         self.recall = Recall(self.backend, self.executables)
         self.verdicts = Verdicts(self.backend, self.executables.cache)
@@ -219,6 +221,8 @@ class Engine:
         debug = self.mode == "debug"
         if debug:
             check_indices(runnable.plan.trace, self._on_host(leaves), scalars)
+        if self.inspector is not None:  # before the run, which may consume the leaves
+            self.inspector(runnable, leaves, scalars)
         results = self._run(runnable, leaves, scalars)
         if debug:
             self._finish(runnable, results)

@@ -30,7 +30,7 @@ LEVELS = (
     ("plan", "backends", "cache"),
     ("debug", "describe", "executables", "flight", "recall", "verdicts", "run"),
     ("device",),
-    ("modes", "statistics", "explain", "examples"),
+    ("modes", "statistics", "explain", "comparison", "difference", "examples"),
     ("doctor", "demo", "coverage", "cache_cli", "cli"),
 )
 LEVEL = {part: level for level, parts in enumerate(LEVELS) for part in parts}
@@ -38,6 +38,7 @@ TOGETHER = (
     {"debug", "describe", "executables", "flight", "recall", "verdicts", "run"},
     {"errors", "config"},
     {"statistics", "explain", "modes"},
+    {"comparison", "difference"},
 )
 FACE = "fuse"  # fuse/__init__.py: it loads its names lazily, so anybody may import it
 

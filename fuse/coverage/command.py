@@ -13,11 +13,12 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from fuse import config
-from fuse.coverage import special
+from fuse.coverage import quick, special
 from fuse.coverage.expected import verdict
-from fuse.coverage.record import Record, load
+from fuse.coverage.record import Record, end_torn_line, load
 from fuse.coverage.report import DOCUMENT, write
 from fuse.coverage.runner import run
+from fuse.errors import ConfigError
 
 FOLDER = Path("build/coverage")
 
@@ -26,7 +27,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run entries, print what is wrong, write the report; 1 where something is wrong."""
     options = _parser().parse_args(arguments)
     options.folder.mkdir(parents=True, exist_ok=True)
-    every = _keys()
+    every = quick.ENTRIES if options.quick else _keys()
     wanted = [key for key in every if special.excluded(key) is None and _chosen(key, options.op)]
     if options.op and not wanted:
         print(f"no entry matches {', '.join(options.op)}", file=sys.stderr)
@@ -34,8 +35,8 @@ def main(arguments: Sequence[str]) -> int:
     problems: list[str] = []
     for backend in options.backend:
         for mode in options.mode:
-            problems += _run_one(wanted, mode, backend, options)
-    if not options.op:
+            problems += _run_one(_of_backend(wanted, backend, options), mode, backend, options)
+    if not options.op and not options.quick:
         write(options.folder, every, options.document)
         print(f"wrote {options.document}")
     for problem in problems:
@@ -47,10 +48,11 @@ def main(arguments: Sequence[str]) -> int:
 def _run_one(
     wanted: Sequence[str], mode: str, backend: str, options: argparse.Namespace
 ) -> list[str]:
-    path = options.folder / f"{backend}-{mode}.jsonl"
-    if options.fresh and not options.op:
+    path = options.folder / f"{'quick-' if options.quick else ''}{backend}-{mode}.jsonl"
+    if options.quick or options.fresh and not options.op:
         path.unlink(missing_ok=True)
     known = load(path)
+    end_torn_line(path)
     todo = [key for key in wanted if options.op or key not in known]
     if options.again:
         todo += [key for key in wanted if key in known and not known[key].native]
@@ -66,18 +68,27 @@ def _run_one(
                 text = "; ".join(bad) or (f"host: {', '.join(host)}" if host else "native")
                 print(f"{record.seconds:6.1f} s  {record.key}  {text}", flush=True)
 
-        run(todo, mode, backend, options.folder, options.jobs, options.timeout, took)
+        how = ("quick",) if options.quick else ()
+        run(todo, (mode, backend, *how), options.folder, options.jobs, options.timeout, took)
     print(
         f"{backend}, {mode}: {len(todo)} entries in {time.perf_counter() - started:.0f} s, "
         f"{len(wanted) - len(todo)} known from {path}"
     )
     return [
         f"{backend} {mode} {text}"
-        for text in verdict([known[key] for key in wanted if key in known], mode, backend)
+        for text in verdict(
+            [known[key] for key in wanted if key in known], mode, backend, options.quick
+        )
     ]
 
 
-def _keys() -> list[str]:
+def _of_backend(wanted: Sequence[str], backend: str, options: argparse.Namespace) -> list[str]:
+    """What runs on one backend: everything, or its part of the quick entries."""
+    part = quick.NUMPY if backend == "numpy" else quick.ENTRIES
+    return [key for key in wanted if not options.quick or key in part]
+
+
+def _keys() -> Sequence[str]:
     """Every key, from a process of its own: the databases import much that stays behind."""
     code = "from fuse.coverage.worker import keys; print('\\n'.join(keys()))"
     listed = subprocess.run(
@@ -122,10 +133,16 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--again", action="store_true", help="run what failed or used the host once more"
     )
+    parser.add_argument(
+        "--quick", action="store_true", help="the fixed part that 'make test' runs; no report"
+    )
     parser.add_argument("--verbose", action="store_true", help="a line for every entry")
     return parser
 
 
 def _list(text: str, what: str, valid: Sequence[str]) -> list[str]:
     chosen = list(valid) if text == "all" else text.split(",")
-    return [config.choice(what, item, tuple(valid)) for item in chosen]
+    try:
+        return [config.choice(what, item, tuple(valid)) for item in chosen]
+    except ConfigError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error

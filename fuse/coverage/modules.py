@@ -20,10 +20,10 @@ DRAWS = 60
 ENTRIES: dict[str, Any] = {info.name: info for info in module_db}
 
 
-def checks(entry: str) -> Iterator[tuple[str, Outcome]]:
-    """Forward, gradients and state of the module, in training and in evaluation."""
+def checks(entry: str, quick: bool = False) -> Iterator[tuple[str, Outcome]]:
+    """Forward, gradients and state of the module, in training and (not quick) in evaluation."""
     check = _Module(ENTRIES[entry], f"module:{entry}")
-    for training, name in ((True, "training"), (False, "evaluation")):
+    for training, name in ((True, "training"), (False, "evaluation"))[: 1 if quick else 2]:
         outcome = outcome_of(check.samples(training), check.run)
         if outcome is not None:
             yield name, outcome

@@ -41,13 +41,17 @@ def name_of(info: Any) -> str:
 ENTRIES: dict[str, Any] = {name_of(info): info for info in op_db}
 
 
-def checks(entry: str) -> Iterator[tuple[str, Outcome]]:
-    """Run every check that applies to ``entry``; yields names and outcomes."""
+def checks(entry: str, quick: bool = False) -> Iterator[tuple[str, Outcome]]:
+    """Run every check that applies to ``entry``; yields names and outcomes.
+
+    ``quick`` leaves only the first dtype and the errors: no variants.
+    """
     info = ENTRIES[entry]
     check = _Operator(info, f"op:{entry}")
     supported = info.supported_dtypes("cpu")
     wanted = [dtype for dtype in DTYPES if dtype in supported]
     wanted = wanted or sorted(supported, key=str)[:1]
+    wanted = wanted[:1] if quick else wanted
     found: dict[str, Outcome | None] = {}
     for dtype in wanted:
         name = str(dtype).removeprefix("torch.")
@@ -55,17 +59,23 @@ def checks(entry: str) -> Iterator[tuple[str, Outcome]]:
             found |= check.forward_and_gradient(name, dtype)
         else:
             found[f"forward {name}"] = outcome_of(check.samples(dtype), check.forward)
-    main = wanted[0]
-    found["non-contiguous"] = outcome_of(check.noncontiguous_samples(main), check.forward)
-    found["zero-size"] = outcome_of(check.empty_samples(main), check.forward)
-    if info.supports_out:
-        found["out="] = outcome_of(check.samples(main, VARIANT_SAMPLES), check.out)
-    if info.get_inplace() is not None:
-        samples = check.samples(main, VARIANT_SAMPLES)
-        found["in-place"] = outcome_of(samples, check.inplace)
+    if not quick:
+        found |= _variants(check, wanted[0])
     if info.error_inputs_func is not None:
         found["errors"] = outcome_of(check.error_samples(), check.error)
     yield from ((name, outcome) for name, outcome in found.items() if outcome is not None)
+
+
+def _variants(check: _Operator, main: torch.dtype) -> dict[str, Outcome | None]:
+    found: dict[str, Outcome | None] = {}
+    found["non-contiguous"] = outcome_of(check.noncontiguous_samples(main), check.forward)
+    found["zero-size"] = outcome_of(check.empty_samples(main), check.forward)
+    if check.info.supports_out:
+        found["out="] = outcome_of(check.samples(main, VARIANT_SAMPLES), check.out)
+    if check.info.get_inplace() is not None:
+        samples = check.samples(main, VARIANT_SAMPLES)
+        found["in-place"] = outcome_of(samples, check.inplace)
+    return found
 
 
 def spread(samples: Iterable[Any], count: int) -> list[Any]:

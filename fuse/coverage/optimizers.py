@@ -10,24 +10,31 @@ import torch
 from torch.testing._internal.common_optimizers import optim_db
 
 from fuse.coverage.comparing import compare_nest
+from fuse.coverage.operators import spread
 from fuse.coverage.record import Outcome, outcome_of
 from fuse.coverage.transfer import Transfer, tensors_of
 
 STEPS = 4
+QUICK_SAMPLES = 2
 PRECISE = {"LBFGS": 2}
 """Optimizer -> steps, in float64. Its line search and curvature pairs amplify a rounding of the
 first step, on the CPU alone too, until after a few steps nothing is left to compare."""
 ENTRIES: dict[str, Any] = {info.name: info for info in optim_db}
 
 
-def checks(entry: str) -> Iterator[tuple[str, Outcome]]:
-    """Every sample of the optimizer in each implementation; parameters and state compared."""
+def checks(entry: str, quick: bool = False) -> Iterator[tuple[str, Outcome]]:
+    """The optimizer's samples in each implementation; parameters and state compared.
+
+    ``quick`` runs ``QUICK_SAMPLES`` of them.
+    """
     info = ENTRIES[entry]
     for implementation in ("loop", "foreach", "fused"):
         supported = implementation in ("loop", *info.supported_impls)
         if not supported or (implementation == "fused" and "cpu" not in info.supports_fused_on):
             continue
         samples = _samples(info, implementation)
+        if quick:
+            samples = iter(spread(samples, QUICK_SAMPLES))
         outcome = outcome_of(samples, lambda sample: _compare(info.optim_cls, sample))
         if outcome is not None:
             yield implementation, outcome

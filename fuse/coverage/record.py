@@ -73,7 +73,7 @@ class Record:
                 for name, check in raw["checks"].items()
             }
             return Record(raw["database"], raw["entry"], raw["seconds"], checks)
-        except (KeyError, TypeError) as error:
+        except (AttributeError, KeyError, TypeError) as error:
             raise ValueError(f"not a record of a check: {line[:80]!r}") from error
 
 
@@ -88,6 +88,14 @@ def load(path: Path) -> dict[str, Record]:
                 continue  # the process was killed while writing it
             found[record.key] = record
     return found
+
+
+def end_torn_line(path: Path) -> None:
+    """End the last line of a file, if there is one without an end: what follows is a new line."""
+    text = path.read_bytes() if path.exists() else b""
+    if text and not text.endswith(b"\n"):
+        with path.open("ab") as lines:
+            lines.write(b"\n")
 
 
 class NotApplicable(Exception):

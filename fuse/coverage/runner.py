@@ -7,6 +7,7 @@ is interrupted goes on where it was.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import select
@@ -19,6 +20,7 @@ from typing import IO
 
 from fuse.coverage.record import FAILED, Outcome, Record
 
+PROGRAM = ("-m", "fuse.coverage.worker")
 START_SECONDS = 300.0
 ENTRIES_A_WORKER = 150
 """Entries after which a worker is replaced: what it compiled and recorded takes memory."""
@@ -32,12 +34,12 @@ ENVIRONMENT = {
 class Worker:
     """One worker process and the entry it is at."""
 
-    def __init__(self, mode: str, backend: str, log: Path) -> None:
+    def __init__(self, arguments: Sequence[str], log: Path) -> None:
         self.entries = 0
         self._log = log
         self._stderr: IO[bytes] = log.open("wb")
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "fuse.coverage.worker", mode, backend],
+            [sys.executable, *PROGRAM, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._stderr,
@@ -45,6 +47,7 @@ class Worker:
         )
         self._pending = b""
         if self._line(START_SECONDS) != "ready":
+            self.close()
             raise RuntimeError(f"a worker did not start; its output is in {log}")
 
     def check(self, key: str, seconds: float) -> Record:
@@ -76,7 +79,10 @@ class Worker:
         if self._process.poll() is None:
             self._process.kill()
         self._process.wait()
-        self._stderr.close()
+        for pipe in (self._process.stdin, self._process.stdout, self._stderr):
+            if pipe is not None and not pipe.closed:
+                with contextlib.suppress(BrokenPipeError):  # a key nobody read is still in it
+                    pipe.close()
 
     def _line(self, seconds: float) -> str | None:
         """The next line, or ``None`` once the time is over or the process has ended."""
@@ -102,14 +108,16 @@ class Worker:
 
 def run(
     keys: Sequence[str],
-    mode: str,
-    backend: str,
+    arguments: Sequence[str],
     folder: Path,
     jobs: int,
     seconds: float,
     took: Callable[[Record], None],
 ) -> None:
-    """Check every entry of ``keys``; ``took`` gets each record as it comes, one at a time."""
+    """Check every entry of ``keys``; ``took`` gets each record as it comes, one at a time.
+
+    ``arguments`` are those of a worker: mode, backend, perhaps ``quick``.
+    """
     waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
     for key in keys:
         waiting.put(key)
@@ -127,7 +135,7 @@ def run(
                 if worker is None or not worker.alive:
                     if worker is not None:
                         worker.close()
-                    worker = Worker(mode, backend, folder / f"worker-{number}.log")
+                    worker = Worker(arguments, folder / f"worker-{number}.log")
                 record = worker.check(key, seconds)
                 with lock:
                     took(record)

@@ -44,7 +44,6 @@ AMBIGUOUS = frozenset(
         "qr",
         "svd",
         "svd_lowrank",
-        "torch.lobpcg",
     )
 )
 """Factors that are unique up to signs or phases: values are compared after the sample's own
