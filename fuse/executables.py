@@ -39,7 +39,7 @@ class Found:
         executable: what the backend runs.
         digest: its key's digest.
         label: its key's label: how many operations, and the first user's line among them.
-        origin: ``memory``, ``disk``, ``shared`` or ``compiled``.
+        origin: ``memory``, ``disk``, ``shared`` or ``compiled``; ``pending`` while it is made.
         miss: why it had to be compiled; empty where nobody asked.
     """
 

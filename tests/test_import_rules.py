@@ -24,18 +24,31 @@ FOLDERS = {
     "fuse.cache": ROOT / "cache",
     "fuse.examples": ROOT / "examples",
 }
+ENGINE = (
+    "compiler",
+    "debug",
+    "describe",
+    "executables",
+    "flight",
+    "pool",
+    "progress",
+    "recall",
+    "run",
+    "uncompiled",
+    "verdicts",
+)
 LEVELS = (
     ("errors", "config"),
     ("trace",),
     ("plan", "backends", "cache"),
-    ("debug", "describe", "executables", "flight", "recall", "verdicts", "run"),
+    ENGINE,
     ("device",),
     ("modes", "statistics", "explain", "examples"),
     ("doctor", "demo", "coverage", "cache_cli", "cli"),
 )
 LEVEL = {part: level for level, parts in enumerate(LEVELS) for part in parts}
 TOGETHER = (
-    {"debug", "describe", "executables", "flight", "recall", "verdicts", "run"},
+    set(ENGINE),
     {"errors", "config"},
     {"statistics", "explain", "modes"},
 )
