@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,6 +30,7 @@ from fuse.flight import Flight
 from fuse.plan.plan import Plan, PlannedChunk
 from fuse.plan.planner import plan as make_plan
 from fuse.recall import Recall
+from fuse.timeline import Timeline
 from fuse.trace.node import Leaf, Node, Trace
 from fuse.trace.refusals import refusal
 from fuse.trace.renumber import renumber
@@ -107,7 +109,7 @@ class Engine:
         self._reasons: dict[str, str] = {}
         self._flight = Flight(config.in_flight_bytes(), lambda arrays: self.backend.wait(arrays))
         self._converting = False
-        self.observer: list[tuple[str, Runnable]] | None = None
+        self.observer: Timeline | None = None
         self.executables = Executables()
         self.compiler = Compiler(self.executables, config.compile_mode() == "background")
         self.recall = Recall(self.backend, self.executables)
@@ -158,7 +160,8 @@ class Engine:
     ) -> Runnable:
         """Plan and compile a trace so that the values ``live`` exist after it."""
         trace = Trace.of(recorded)
-        plan = make_plan(trace, live, donatable, self.whole)
+        with self._span("planning", f"{len(trace.nodes)} operations"):
+            plan = make_plan(trace, live, donatable, self.whole)
         runnable = self._bind(plan)
         self.verdicts.save()
         return runnable
@@ -216,7 +219,7 @@ class Engine:
         if debug:
             self._finish(runnable, results)
         if self.observer is not None:
-            self.observer.append((CUT_REASONS[reason], runnable))
+            self.observer.traces.append((CUT_REASONS[reason], runnable))
         return results
 
     def _finish(self, runnable: Runnable, results: list[Any]) -> None:
@@ -248,7 +251,7 @@ class Engine:
         self.counters.chunks += len(runnable.stages)
         try:
             stage = runnable.stages[0]
-            if runnable.direct and stage.pending is None:
+            if runnable.direct and stage.pending is None and self.observer is None:
                 results = self.backend.execute(stage.executable, scalars, leaves)
             else:
                 results = self._run_stages(runnable, leaves, scalars)
@@ -261,10 +264,15 @@ class Engine:
     def _run_stages(self, runnable: Runnable, leaves: list[Any], scalars: bytes) -> list[Any]:
         values = dict(zip(runnable.leaves, leaves, strict=True))
         words = np.frombuffer(scalars, np.uint64)
-        for stage in runnable.stages:
+        for number, stage in enumerate(runnable.stages):
             own = words[list(stage.scalars)].tobytes() if stage.scalars else b""
             inputs = [values[value] for value in stage.inputs]
-            results = self._run_stage(stage, own, inputs)
+            if self.observer is None:
+                results = self._run_stage(stage, own, inputs)
+            else:
+                with self.observer.span("executing", stage.found.label, number):
+                    results = self._run_stage(stage, own, inputs)
+                    self.backend.wait(results)
             values |= zip(stage.outputs, results, strict=True)
             for value in stage.release:
                 del values[value]  # the array dies here unless somebody else holds it
@@ -289,20 +297,30 @@ class Engine:
                 )
             )
         raw = data.view(torch.uint8).numpy() if data.numel() else np.empty(0, np.uint8)
-        return self.backend.put(raw.view(dtype).reshape(shape), device)
+        with self._span("writing", f"{raw.nbytes} bytes"):
+            return self.backend.put(raw.view(dtype).reshape(shape), device)
 
     def get(self, array: Any) -> np.ndarray:
         """The array's bytes on the host, flat."""
         try:
             # An array of another backend, from before a switch, is a buffer that NumPy can read.
-            found = self.backend.get(array) if self.backend.owns(array) else np.asarray(array)
+            with self._span("reading"):
+                found = self.backend.get(array) if self.backend.owns(array) else np.asarray(array)
         except Exception as error:
             raise ExecutionError(describe(f"a chunk failed while running: {error}")) from error
         return found.reshape(-1).view(np.uint8)
 
     def wait(self) -> None:
         """Return once everything handed on so far has been computed."""
-        self._flight.land_all()
+        with self._span("reading", "synchronize"):
+            self._flight.land_all()
+
+    def watch(self, timeline: Timeline | None) -> None:
+        """Write down what happens and when, until called with ``None``."""
+        self.observer = self.executables.timeline = timeline
+
+    def _span(self, kind: str, label: str = "") -> AbstractContextManager[object]:
+        return nullcontext() if self.observer is None else self.observer.span(kind, label)
 
     def switch(self, name: str) -> None:
         """Use another backend from now on; arrays are converted where they are next read."""

@@ -32,6 +32,8 @@ _KERNELS = (
     "CompositeExplicitAutograd",
     "CompositeExplicitAutogradNonFunctional",
 )
+UNLIKE = frozenset({"_embedding_bag", "_embedding_bag_forward_only"})
+"""Operators whose CPU kernels return helper results of other shapes than were recorded."""
 HIDDEN = frozenset(name.partition(".")[0] for name in HIDDEN_WRITES)
 Values = dict[int, np.ndarray]
 
@@ -69,7 +71,7 @@ def _computes(target: str) -> bool:
     """Whether a CPU kernel computes a functional overload from values alone."""
     name = target if "::" in target else f"aten::{target}"
     schema = schema_of(target)
-    if target.partition(".")[0] in HIDDEN or any(map(is_written, schema.arguments)):
+    if target.partition(".")[0] in HIDDEN | UNLIKE or any(map(is_written, schema.arguments)):
         return False  # it writes to memory that is not its own here
     if "overrideable" in name:  # registered, but only to say that a device must override it
         return target == "convolution_overrideable"
@@ -195,9 +197,18 @@ def _tensor(array: np.ndarray, nbytes: int, dtype: torch.dtype) -> torch.Tensor:
 
 
 def stored(
-    base: np.ndarray | None, layout: Layout, view: View, offset: int | None, result: torch.Tensor
+    base: np.ndarray | None,
+    layout: Layout,
+    view: View,
+    offset: int | None,
+    result: torch.Tensor | None,
 ) -> np.ndarray:
-    """A fresh array of ``layout``: the bytes of ``base`` or zeros, the view's elements replaced."""
+    """A fresh array of ``layout``: the bytes of ``base`` or zeros, the view's elements replaced.
+
+    A gradient that a kernel leaves undefined (``None``) is zeros.
+    """
+    if result is None:
+        result = torch.zeros((), dtype=getattr(torch, view.dtype)).expand(view.shape)
     if tuple(result.shape) != view.shape:
         raise VerifyError(f"a kernel returned shape {tuple(result.shape)}, not {view.shape}")
     memory = np.zeros(layout.nbytes, np.uint8)

@@ -34,6 +34,7 @@ ENGINE = (
     "progress",
     "recall",
     "run",
+    "timeline",
     "uncompiled",
     "verdicts",
 )
@@ -43,14 +44,14 @@ LEVELS = (
     ("plan", "backends", "cache"),
     ENGINE,
     ("device",),
-    ("modes", "statistics", "explain", "examples"),
+    ("modes", "statistics", "explain", "explain_text", "explain_html", "explanation", "examples"),
     ("doctor", "demo", "coverage", "cache_cli", "cli"),
 )
 LEVEL = {part: level for level, parts in enumerate(LEVELS) for part in parts}
 TOGETHER = (
     set(ENGINE),
     {"errors", "config"},
-    {"statistics", "explain", "modes"},
+    {"statistics", "explain", "explain_text", "explain_html", "explanation", "modes"},
 )
 FACE = "fuse"  # fuse/__init__.py: it loads its names lazily, so anybody may import it
 

@@ -17,7 +17,7 @@ from fuse.plan.order import light_stretches, ordered
 from fuse.plan.plan import Plan, PlannedChunk
 from fuse.plan.segment import WHOLE, Segment, segments
 from fuse.trace.node import Leaf, Node, Trace
-from fuse.trace.signature import signature
+from fuse.trace.signature import tokens
 from fuse.trace.verify import verify
 
 
@@ -74,11 +74,9 @@ def order(draft: Draft) -> None:
 def segment(draft: Draft) -> None:
     """Choose where the operations are cut into chunks."""
     layouts = draft.trace.layouts()
-    names: dict[str, int] = {}
-    tokens = [names.setdefault(signature(node), len(names)) for node in draft.nodes]
     draft.segments = tuple(
         segments(
-            tokens,
+            tokens(draft.nodes),
             bytes_alive(draft.nodes, draft.live, layouts),
             light_stretches(draft.nodes),
             draft.whole,

@@ -12,7 +12,6 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-import fuse
 from fuse.compiler import Compiler
 from fuse.device import lazy
 from tests.device.helpers import DEVICE, run
@@ -39,12 +38,10 @@ def uncompiled(monkeypatch: pytest.MonkeyPatch) -> Iterator[Compiler]:
     core.forget()
     engine.executables.cache.clear_memory()
     monkeypatch.setattr(engine, "compiler", compiler)
-    before = fuse.stats()["compiles"]
     yield compiler
     torch.tpu.synchronize()
     core.forget()  # later tests compile again
-    assert fuse.stats()["compiles"] == before
-    assert compiler.counts.uncompiled_chunks > 0
+    assert compiler.counts.uncompiled_chunks > 0 and compiler.counts.compiled == 0
 
 
 def views(device: torch.device) -> list[torch.Tensor]:
@@ -83,7 +80,17 @@ def attention(device: torch.device) -> list[torch.Tensor]:
     return [loss, *(p.grad for p in layer.parameters())]
 
 
-@pytest.mark.parametrize("program", [views, numbers, network, attention])
+def bags(device: torch.device) -> list[torch.Tensor]:
+    """Kernels that leave results undefined, or give helper results of other shapes."""
+    torch.manual_seed(0)
+    bag = nn.EmbeddingBag(5, 4, mode="max").to(device)
+    x = bag(torch.tensor([[0, 3], [1, 1]]).to(device))
+    loss = F.instance_norm(x.view(1, 2, 4)).square().sum() + F.layer_norm(x, (4,)).pow(3).sum()
+    loss.backward()
+    return [loss, bag.weight.grad]
+
+
+@pytest.mark.parametrize("program", [views, numbers, network, attention, bags])
 def test_uncompiled_operations_give_the_cpus_results(uncompiled: Compiler, program: Any) -> None:
     compare_with_cpu(program)
 
@@ -96,12 +103,10 @@ def test_random_numbers_are_those_of_compiled_operations(uncompiled: Compiler) -
 
     found = draw()
     compiled = Compiler(lazy.engine().executables, background=False)
-    compiles = fuse.stats()["compiles"]
     lazy.core().forget()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lazy.engine(), "compiler", compiled)
         expected = draw()
-        patch.setattr(lazy.engine().executables, "_compiles", compiles)
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other)
 
