@@ -18,6 +18,7 @@ MODES = ("debug", "strict", "fused")
 BACKENDS = ("xla", "numpy")
 FALLBACKS = ("warn", "error", "silent")
 CACHE_MODES = ("on", "off", "read-only", "only")
+COMPILE_MODES = ("wait", "background")
 CacheMode = Literal["on", "off", "read-only", "only"]
 
 
@@ -46,6 +47,11 @@ def backend() -> str:
 def host_fallback() -> str:
     """``FUSE_HOST_FALLBACK``: warn (once an operator, the default), error, or silent."""
     return choice("FUSE_HOST_FALLBACK", os.environ.get("FUSE_HOST_FALLBACK", "warn"), FALLBACKS)
+
+
+def compile_mode() -> str:
+    """``FUSE_COMPILE``: wait (the default), or background: run uncompiled meanwhile."""
+    return choice("FUSE_COMPILE", os.environ.get("FUSE_COMPILE", "wait"), COMPILE_MODES)
 
 
 def max_operations() -> int:

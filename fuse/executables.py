@@ -23,6 +23,7 @@ from fuse.cache.opening import open_cache
 from fuse.cache.permissions import read_secret
 from fuse.cache.settings import CacheSettings
 from fuse.errors import ConfigError, ExecutionError, describe
+from fuse.timeline import Timeline
 from fuse.trace.node import Node, Trace
 from fuse.trace.signature import program_text
 
@@ -39,8 +40,9 @@ class Found:
         executable: what the backend runs.
         digest: its key's digest.
         label: its key's label: how many operations, and the first user's line among them.
-        origin: ``memory``, ``disk``, ``shared`` or ``compiled``.
+        origin: ``memory``, ``disk``, ``shared`` or ``compiled``; ``pending`` while it is made.
         miss: why it had to be compiled; empty where nobody asked.
+        seconds: what compiling or loading it took; 0 where it was in memory.
     """
 
     executable: Any
@@ -48,6 +50,7 @@ class Found:
     label: str
     origin: str
     miss: str = ""
+    seconds: float = 0.0
 
     def __str__(self) -> str:
         source = "compiled" if self.origin == "compiled" else f"from {self.origin}"
@@ -60,8 +63,8 @@ class Executables:
     def __init__(self) -> None:
         """Open the cache as the environment asks for it; no file is touched yet."""
         self.cache = open_cache(cache_settings())
-        self.explaining = False
-        """Whether a miss is explained, which reads the stored keys."""
+        self.timeline: Timeline | None = None
+        """Takes what is made here; then a miss is explained too, which reads the stored keys."""
         self._lock = threading.Lock()
         self._compiles, self._seconds = 0, 0.0
         self._before: dict[str, Any] = {}
@@ -78,24 +81,25 @@ class Executables:
         held = self.cache.origin(key) is not None
         with self._lock:
             self._used[key.digest] = None
+        started = time.perf_counter()
         executable = self.cache.get_or_make(
             key,
             load=backend.load,
             make=lambda: self._compile(backend, chunk, key, misses),
             dump=backend.dump,
         )
+        stopped = time.perf_counter()
         origin = "memory" if held else self.cache.origin(key) or "made"
-        return Found(
-            executable,
-            key.digest,
-            key.label,
-            "compiled" if origin == "made" else origin,
-            "".join(misses),
-        )
+        origin = "compiled" if origin == "made" else origin
+        if self.timeline is not None and not held:
+            kind = "compiling" if origin == "compiled" else "loading"
+            self.timeline.add(kind, started, stopped, key.label)
+        seconds = 0.0 if held else stopped - started
+        return Found(executable, key.digest, key.label, origin, "".join(misses), seconds)
 
     def _compile(self, backend: Backend, chunk: Chunk, key: Key, misses: list[str]) -> Any:
         printing = "recompiles" in config.explain()
-        if printing or self.explaining:
+        if printing or self.timeline is not None:
             misses.append(explained(self.cache.explain(key), chunk.nodes))
         started = time.perf_counter()
         try:

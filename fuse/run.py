@@ -9,7 +9,8 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from fuse.backends.base import Backend, Chunk
 from fuse.backends.registry import get_backend
 from fuse.cache.background import call_at_exit
 from fuse.cache.key import Key
+from fuse.compiler import Compiler, Counts
 from fuse.debug import check_finite, check_indices
 from fuse.describe import build_node, pinned_places
 from fuse.errors import ExecutionError, HostFallbackError, describe
@@ -30,6 +32,7 @@ from fuse.flight import Flight
 from fuse.plan.plan import Plan, PlannedChunk
 from fuse.plan.planner import plan as make_plan
 from fuse.recall import Recall
+from fuse.timeline import Timeline
 from fuse.trace.node import Leaf, Node, Trace
 from fuse.trace.refusals import refusal
 from fuse.trace.renumber import renumber
@@ -37,8 +40,6 @@ from fuse.trace.source import user_line
 from fuse.trace.views import dynamic_bounds
 from fuse.verdicts import Verdicts
 
-COMPILE_THREADS = 2
-"""Chunks compiled at once: XLA's compiler uses one core for most of its time."""
 CUT_REASONS = (
     "host_read",
     "synchronize",
@@ -56,14 +57,16 @@ CUT_REASONS = (
 
 @dataclass(slots=True)
 class Stage:
-    """One chunk of a plan, bound to its executable."""
+    """One chunk of a plan, bound to its executable, or to the one that is ``pending``."""
 
+    chunk: Chunk
     executable: Any
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     scalars: tuple[int, ...]
     release: tuple[int, ...]
     found: Found
+    pending: Future[Found] | None = None
 
 
 @dataclass(slots=True)
@@ -111,9 +114,10 @@ class Engine:
         self._reasons: dict[str, str] = {}
         self._flight = Flight(config.in_flight_bytes(), lambda arrays: self.backend.wait(arrays))
         self._converting = False
-        self.observer: list[tuple[str, Runnable]] | None = None
+        self.observer: Timeline | None = None
         self.inspector: Callable[[Runnable, list[Any], bytes], None] | None = None
         self.executables = Executables()
+        self.compiler = Compiler(self.executables, config.compile_mode() == "background")
         self.recall = Recall(self.backend, self.executables)
         self.verdicts = Verdicts(self.backend, self.executables.cache)
         call_at_exit(self._save)
@@ -162,7 +166,8 @@ class Engine:
     ) -> Runnable:
         """Plan and compile a trace so that the values ``live`` exist after it."""
         trace = Trace.of(recorded)
-        plan = make_plan(trace, live, donatable, self.whole)
+        with self._span("planning", f"{len(trace.nodes)} operations"):
+            plan = make_plan(trace, live, donatable, self.whole)
         runnable = self._bind(plan)
         self.verdicts.save()
         return runnable
@@ -172,25 +177,23 @@ class Engine:
         chunks = [local_chunk(planned) for planned in plan.chunks]
         keys = [key_of(self.backend, chunk) for chunk in chunks]
         wanted = {key.digest: (chunk, key) for key, chunk in zip(keys, chunks, strict=True)}
-        if len(wanted) == 1:
-            results = [self._find(*pair) for pair in wanted.values()]
-        else:
-            with ThreadPoolExecutor(COMPILE_THREADS, "fuse-compile") as pool:
-                results = list(pool.map(lambda pair: self._find(*pair), wanted.values()))
-        found = dict(zip(wanted, results, strict=True))
+        found = self.compiler.find(self.backend, wanted)
         final: dict[int, int] = {}
         for index, planned in enumerate(plan.chunks):
             final |= dict.fromkeys((leaf.value for leaf in planned.inputs), index)
         stages = tuple(
-            Stage(
-                executable=found[key.digest].executable,
+            bound(
+                chunk,
+                key,
+                found[key.digest],
                 inputs=tuple(leaf.value for leaf in planned.inputs),
                 outputs=planned.outputs,
                 scalars=planned.scalars,
                 release=tuple(v for v, at in final.items() if at == index and v not in plan.live),
-                found=found[key.digest],
             )
-            for index, (key, planned) in enumerate(zip(keys, plan.chunks, strict=True))
+            for index, (chunk, key, planned) in enumerate(
+                zip(chunks, keys, plan.chunks, strict=True)
+            )
         )
         leaves = tuple(leaf.value for leaf in plan.trace.leaves)
         direct = len(stages) == 1 and (
@@ -202,9 +205,6 @@ class Engine:
         sizes = [layouts[value].nbytes for value in plan.live]
         token = min(range(len(sizes)), key=sizes.__getitem__)
         return Runnable(plan, stages, leaves, plan.donated, direct, token, sum(sizes))
-
-    def _find(self, chunk: Chunk, key: Key) -> Found:
-        return self.executables.find(self.backend, chunk, key)
 
     # ---- running ----------------------------------------------------------------------
 
@@ -227,7 +227,7 @@ class Engine:
         if debug:
             self._finish(runnable, results)
         if self.observer is not None:
-            self.observer.append((CUT_REASONS[reason], runnable))
+            self.observer.traces.append((CUT_REASONS[reason], runnable))
         return results
 
     def _finish(self, runnable: Runnable, results: list[Any]) -> None:
@@ -258,8 +258,8 @@ class Engine:
         runnable.runs += 1
         self.counters.chunks += len(runnable.stages)
         try:
-            if runnable.direct:
-                stage = runnable.stages[0]
+            stage = runnable.stages[0]
+            if runnable.direct and stage.pending is None and self.observer is None:
                 results = self.backend.execute(stage.executable, scalars, leaves)
             else:
                 results = self._run_stages(runnable, leaves, scalars)
@@ -272,14 +272,27 @@ class Engine:
     def _run_stages(self, runnable: Runnable, leaves: list[Any], scalars: bytes) -> list[Any]:
         values = dict(zip(runnable.leaves, leaves, strict=True))
         words = np.frombuffer(scalars, np.uint64)
-        for stage in runnable.stages:
+        for number, stage in enumerate(runnable.stages):
             own = words[list(stage.scalars)].tobytes() if stage.scalars else b""
             inputs = [values[value] for value in stage.inputs]
-            results = self.backend.execute(stage.executable, own, inputs)
+            if self.observer is None:
+                results = self._run_stage(stage, own, inputs)
+            else:
+                with self.observer.span("executing", stage.found.label, number):
+                    results = self._run_stage(stage, own, inputs)
+                    self.backend.wait(results)
             values |= zip(stage.outputs, results, strict=True)
             for value in stage.release:
                 del values[value]  # the array dies here unless somebody else holds it
         return [values[value] for value in runnable.plan.live]
+
+    def _run_stage(self, stage: Stage, scalars: bytes, inputs: list[Any]) -> list[Any]:
+        if stage.pending is not None:
+            found = self.compiler.ready(stage.found.digest, stage.pending)
+            if found is None:
+                return self.compiler.run_uncompiled(self.backend, stage.chunk, scalars, inputs)
+            stage.executable, stage.found, stage.pending = found.executable, found, None
+        return self.backend.execute(stage.executable, scalars, inputs)
 
     def put(self, data: torch.Tensor, dtype: str, shape: tuple[int, ...], device: int) -> Any:
         """An array from flat host memory in a buffer's order, which fuse owns from now on."""
@@ -292,20 +305,30 @@ class Engine:
                 )
             )
         raw = data.view(torch.uint8).numpy() if data.numel() else np.empty(0, np.uint8)
-        return self.backend.put(raw.view(dtype).reshape(shape), device)
+        with self._span("writing", f"{raw.nbytes} bytes"):
+            return self.backend.put(raw.view(dtype).reshape(shape), device)
 
     def get(self, array: Any) -> np.ndarray:
         """The array's bytes on the host, flat."""
         try:
             # An array of another backend, from before a switch, is a buffer that NumPy can read.
-            found = self.backend.get(array) if self.backend.owns(array) else np.asarray(array)
+            with self._span("reading"):
+                found = self.backend.get(array) if self.backend.owns(array) else np.asarray(array)
         except Exception as error:
             raise ExecutionError(describe(f"a chunk failed while running: {error}")) from error
         return found.reshape(-1).view(np.uint8)
 
     def wait(self) -> None:
         """Return once everything handed on so far has been computed."""
-        self._flight.land_all()
+        with self._span("reading", "synchronize"):
+            self._flight.land_all()
+
+    def watch(self, timeline: Timeline | None) -> None:
+        """Write down what happens and when, until called with ``None``."""
+        self.observer = self.executables.timeline = timeline
+
+    def _span(self, kind: str, label: str = "") -> AbstractContextManager[object]:
+        return nullcontext() if self.observer is None else self.observer.span(kind, label)
 
     def switch(self, name: str) -> None:
         """Use another backend from now on; arrays are converted where they are next read."""
@@ -332,6 +355,7 @@ class Engine:
         return {
             "chunks": counters.chunks,
             **self.executables.stats(),
+            "background": self.compiler.stats(),
             "host_fallbacks": dict(counters.host_fallbacks),
             "shape_caps": dict(counters.shape_caps),
         }
@@ -339,6 +363,7 @@ class Engine:
     def reset_stats(self) -> None:
         """Set the counters to zero."""
         self.counters = Counters()
+        self.compiler.counts = Counts()
         self.executables.reset_stats()
 
     def ragged(self, name: str, why: str) -> None:
@@ -376,6 +401,14 @@ class Engine:
                 HostFallbackWarning,
                 stacklevel=2,
             )
+
+
+def bound(chunk: Chunk, key: Key, found: Found | Future[Found], **parts: Any) -> Stage:
+    """A stage that runs ``found``, or will once it is there; ``parts`` are its other fields."""
+    if isinstance(found, Found):
+        return Stage(chunk, found.executable, found=found, **parts)
+    waiting = Found(None, key.digest, key.label, "pending")
+    return Stage(chunk, None, found=waiting, pending=found, **parts)
 
 
 def local_chunk(planned: PlannedChunk) -> Chunk:

@@ -16,6 +16,9 @@ def stats() -> dict[str, Any]:
     count), ``shape_caps`` (operator -> places whose shapes keep changing),
     ``uncompiled_operations`` (run there), ``known_calls`` (nodes of the trie).
 
+    ``background`` (``FUSE_COMPILE=background``) counts executables that are ``pending``,
+    ``compiled`` and ``failed``, and ``uncompiled_chunks``: runs of chunks that had none yet.
+
     ``cache`` has one dict a tier (``memory``, and ``disk`` and ``shared`` where there are)
     with ``hits``, ``misses``, ``puts``, ``evictions``; ``bypasses`` (the tier was not asked),
     ``rejections`` (an entry must not be used) and ``failures``, each reason -> count; and for

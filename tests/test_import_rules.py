@@ -24,20 +24,37 @@ FOLDERS = {
     "fuse.cache": ROOT / "cache",
     "fuse.examples": ROOT / "examples",
 }
+ENGINE = (
+    "compiler",
+    "debug",
+    "describe",
+    "executables",
+    "flight",
+    "pool",
+    "progress",
+    "recall",
+    "run",
+    "timeline",
+    "uncompiled",
+    "verdicts",
+)
 LEVELS = (
     ("errors", "config"),
     ("trace",),
     ("plan", "backends", "cache"),
-    ("debug", "describe", "executables", "flight", "recall", "verdicts", "run"),
+    ENGINE,
     ("device",),
-    ("modes", "statistics", "explain", "comparison", "difference", "examples"),
+    (
+        *("modes", "statistics", "explain", "explain_text", "explain_html", "explanation"),
+        *("comparison", "difference", "examples"),
+    ),
     ("doctor", "demo", "coverage", "cache_cli", "cli"),
 )
 LEVEL = {part: level for level, parts in enumerate(LEVELS) for part in parts}
 TOGETHER = (
-    {"debug", "describe", "executables", "flight", "recall", "verdicts", "run"},
+    set(ENGINE),
     {"errors", "config"},
-    {"statistics", "explain", "modes"},
+    {"statistics", "explain", "explain_text", "explain_html", "explanation", "modes"},
     {"comparison", "difference"},
 )
 FACE = "fuse"  # fuse/__init__.py: it loads its names lazily, so anybody may import it

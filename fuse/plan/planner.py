@@ -1,8 +1,8 @@
 """From a trace to a plan: a flat list of named passes, each verified.
 
-Dead code goes; the rest is cut into segments, at the borders of repeated blocks where the
-trace is long; each segment becomes a chunk; and inputs that nothing needs afterwards are
-donated to outputs of their size.
+Dead code goes, and what is computed twice is computed once; the rest is cut into segments, at
+the borders of repeated blocks where the trace is long; each segment becomes a chunk; and inputs
+that nothing needs afterwards are donated to outputs of their size.
 """
 
 from __future__ import annotations
@@ -16,9 +16,12 @@ from fuse.plan.liveness import bytes_alive, last_reads
 from fuse.plan.order import light_stretches, ordered
 from fuse.plan.plan import Plan, PlannedChunk
 from fuse.plan.segment import WHOLE, Segment, segments
+from fuse.plan.simplify import merged
 from fuse.trace.node import Leaf, Node, Trace
-from fuse.trace.signature import signature
+from fuse.trace.signature import tokens
 from fuse.trace.verify import verify
+
+_LISTED = 5  # merged operations whose lines are named
 
 
 @dataclass(slots=True)
@@ -66,6 +69,19 @@ def remove_dead(draft: Draft) -> None:
         draft.decisions.append(f"dead code: {removed} operations removed, nothing reads them")
 
 
+def merge_common(draft: Draft) -> None:
+    """Take an earlier operation's results instead of computing the same again."""
+    whole = len(draft.nodes) <= draft.whole
+    draft.nodes, pairs = merged(draft.nodes, draft.live, far=whole)
+    for removed, kept in pairs[:_LISTED]:
+        draft.decisions.append(
+            f"common subexpression: {removed.op} at {removed.source or 'an unknown line'} is the "
+            f"one at {kept.source or 'an unknown line'}"
+        )
+    if len(pairs) > _LISTED:
+        draft.decisions.append(f"common subexpressions: {len(pairs) - _LISTED} more")
+
+
 def order(draft: Draft) -> None:
     """Put what belongs together side by side."""
     draft.nodes = ordered(draft.nodes)
@@ -74,11 +90,9 @@ def order(draft: Draft) -> None:
 def segment(draft: Draft) -> None:
     """Choose where the operations are cut into chunks."""
     layouts = draft.trace.layouts()
-    names: dict[str, int] = {}
-    tokens = [names.setdefault(signature(node), len(names)) for node in draft.nodes]
     draft.segments = tuple(
         segments(
-            tokens,
+            tokens(draft.nodes),
             bytes_alive(draft.nodes, draft.live, layouts),
             light_stretches(draft.nodes),
             draft.whole,
@@ -90,9 +104,10 @@ def chunk(draft: Draft) -> None:
     """Make each segment a chunk: what it reads from before, and what is needed after it."""
     layouts = draft.trace.layouts()
     last = last_reads(draft.nodes, draft.live)
+    # Of the whole trace: the first use, which is the one that says it, may have been dead.
     undefined = {
         operand.value
-        for node in draft.nodes
+        for node in draft.trace.nodes
         for operand in node.operands
         if operand.fresh and not operand.initialised
     }
@@ -191,6 +206,7 @@ def check(draft: Draft) -> None:
 
 PASSES: tuple[tuple[str, Callable[[Draft], None]], ...] = (
     ("remove dead code", remove_dead),
+    ("merge common subexpressions", merge_common),
     ("order", order),
     ("segment", segment),
     ("chunk", chunk),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from fuse.trace.node import DroppedArg, DtypeArg, HostArg, Node, NumberArg, TensorArg
@@ -19,6 +20,12 @@ def signature(node: Node) -> str:
     writes = tuple((write.operand, write.layout, write.view) for write in node.writes)
     places = tuple(place for place, _ in node.dynamic)
     return repr((node.op, node.target, node.args, operands, outputs, writes, node.slots, places))
+
+
+def tokens(nodes: Sequence[Node]) -> list[int]:
+    """One number a node, equal where the nodes are equal up to value numbers."""
+    names: dict[str, int] = {}
+    return [names.setdefault(signature(node), len(names)) for node in nodes]
 
 
 def program_text(nodes: tuple[Node, ...]) -> str:

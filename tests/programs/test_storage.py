@@ -167,3 +167,13 @@ def test_memory_layouts_survive_a_clone():
         return kept, made, strides
 
     compare_with_cpu(program)
+
+
+def test_memory_that_nothing_wrote_to_and_that_dead_code_read_first():
+    def program(device):
+        x = torch.empty(3, device=device)
+        x * 2  # nothing reads the product: its operation goes, and with it the first use of x
+        y = torch.zeros_like(x) * x.isnan()
+        return y + 1
+
+    compare_with_cpu(program)

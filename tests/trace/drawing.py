@@ -1,14 +1,15 @@
 """Traces from a few lines of text, for tests of what works on traces.
 
 ``c = mul(a, b)`` makes a value, ``d over a = add_(a, b)`` writes one in the place of another.
-A name is a leaf where it is used before it is made. Values are vectors of four float32
-numbers unless ``sizes`` says otherwise.
+A name is a leaf where it is used before it is made, and memory that nothing was written to
+where it is in ``undefined``. Values are vectors of four float32 numbers unless ``sizes`` says
+otherwise. An operator in ``random`` draws numbers, a line in ``varying`` takes one that varies.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from fuse.trace.node import Node, Operand, Output, TensorArg, Trace, Write
 from fuse.trace.spec import Layout, View, contiguous_strides
@@ -19,12 +20,23 @@ LINE = re.compile(r"(\w+)(?: over (\w+))? = ([\w.]+)\(([\w, ]*)\)")
 class Drawing:
     """A trace, and the number behind each name of its text."""
 
-    def __init__(self, text: str, sizes: Mapping[str, int] | None = None) -> None:
+    def __init__(
+        self,
+        text: str,
+        sizes: Mapping[str, int] | None = None,
+        undefined: str = "",
+        random: str = "",
+        varying: Sequence[int] = (),
+    ) -> None:
         self.names: dict[str, int] = {}
         self.sizes = dict(sizes or {})
+        self.undefined, self.random = undefined.split(), random.split()
         lines = [line.strip() for line in text.strip().splitlines()]
         self.nodes = tuple(self._node(line) for line in lines)
-        self.trace = Trace.of((node, ()) for node in self.nodes)
+        self.trace = Trace.of(
+            (node, (len(node.operands),) if line in varying else ())
+            for line, node in enumerate(self.nodes)
+        )
 
     def __getitem__(self, names: str) -> tuple[int, ...]:
         """The numbers of names separated by blanks, ascending."""
@@ -46,7 +58,9 @@ class Drawing:
 
     def _operand(self, name: str, place: int) -> Operand:
         fresh = name not in self.names
-        return Operand(self._number(name), self._view(name), self._layout(name), place, fresh=fresh)
+        written = not fresh or name not in self.undefined
+        view, layout = self._view(name), self._layout(name)
+        return Operand(self._number(name), view, layout, place, fresh, written)
 
     def _node(self, line: str) -> Node:
         found = LINE.fullmatch(line)
@@ -65,4 +79,5 @@ class Drawing:
             outputs=outputs,
             writes=writes,
             slots=(0,),
+            blocks=int(operator in self.random),
         )

@@ -1,0 +1,109 @@
+"""A bounded pool of threads for the compiler.
+
+They are daemons, as a compiler cannot be interrupted: what waits is dropped when the
+process ends, and what runs is waited for, with a bound.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Generic, TypeVar
+
+from fuse.cache.background import call_at_exit
+
+Result = TypeVar("Result")
+
+EXIT_SECONDS = 20.0
+"""The longest wait at exit for chunks in the compiler: a large one takes some seconds."""
+
+
+def cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class Pool(Generic[Result]):
+    """Runs jobs on up to ``threads`` daemon threads, which start when they are needed."""
+
+    def __init__(self, threads: int) -> None:
+        """Bounded by ``threads``; nothing runs yet."""
+        self._threads = max(1, threads)
+        self._lock = threading.Lock()
+        self._waiting: deque[tuple[Future[Result], Callable[[], Result]]] = deque()
+        self._running = 0
+        self._active = 0
+        self._workers: list[threading.Thread] = []
+        self._ended = False
+        call_at_exit(self._at_exit)
+
+    def submit(self, job: Callable[[], Result]) -> Future[Result]:
+        """Queue ``job``; after ``stop`` it runs at once, in the caller's thread."""
+        future: Future[Result] = Future()
+        with self._lock:
+            ended = self._ended
+            if not ended:
+                self._waiting.append((future, job))
+                if self._active < self._threads:
+                    self._start()
+        if ended:
+            _run(future, job)
+        return future
+
+    def pending(self) -> int:
+        """Jobs that wait or run."""
+        with self._lock:
+            return len(self._waiting) + self._running
+
+    def stop(self, seconds: float) -> bool:
+        """Drop what waits, wait for what runs; whether that ended within ``seconds``."""
+        deadline = time.monotonic() + seconds
+        with self._lock:
+            self._ended = True
+            dropped, workers = list(self._waiting), self._workers
+            self._waiting.clear()
+        for future, _ in dropped:
+            future.cancel()
+        # Joined, not only done: a thread that Python finds running at its end brings it down.
+        for worker in workers:
+            worker.join(max(0.0, deadline - time.monotonic()))
+        return not any(worker.is_alive() for worker in workers)
+
+    def _start(self) -> None:
+        self._workers = [worker for worker in self._workers if worker.is_alive()]
+        worker = threading.Thread(target=self._work, name="fuse-compile", daemon=True)
+        worker.start()
+        self._workers.append(worker)
+        self._active += 1
+
+    def _at_exit(self) -> None:
+        self.stop(EXIT_SECONDS)
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                if not self._waiting:
+                    self._active -= 1
+                    return
+                future, job = self._waiting.popleft()
+                self._running += 1
+            _run(future, job)
+            del job
+            with self._lock:
+                self._running -= 1
+
+
+def _run(future: Future[Result], job: Callable[[], Result]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        result = job()
+    # Whatever it is belongs to the one who reads the future.
+    except BaseException as error:  # noqa: BLE001
+        future.set_exception(error)
+    else:
+        future.set_result(result)

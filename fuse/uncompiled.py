@@ -1,0 +1,228 @@
+"""Runs a chunk that has no executable yet, operation by operation, with what exists.
+
+PyTorch's CPU kernels compute most operations, on the arrays' own memory where the backend
+keeps them in the host's. What they cannot compute as the device does (random numbers, which
+come from the device's own generator; operators without a CPU kernel) the NumPy backend's
+rules compute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+
+from fuse.backends.base import Backend, Chunk
+from fuse.backends.registry import get_backend
+from fuse.errors import VerifyError
+from fuse.trace.bind import bind
+from fuse.trace.functional import find_overload, is_written, schema_of
+from fuse.trace.hidden_writes import HIDDEN_WRITES
+from fuse.trace.node import DtypeArg, HostArg, Leaf, Node, NumberArg, Operand, TensorArg
+from fuse.trace.promote import promoted_operands, result_type
+from fuse.trace.spec import ITEMSIZE, Layout, View
+
+_KERNELS = (
+    "CPU",
+    "CompositeImplicitAutograd",
+    "CompositeExplicitAutograd",
+    "CompositeExplicitAutogradNonFunctional",
+)
+UNLIKE = frozenset({"_embedding_bag", "_embedding_bag_forward_only"})
+"""Operators whose CPU kernels return helper results of other shapes than were recorded."""
+HIDDEN = frozenset(name.partition(".")[0] for name in HIDDEN_WRITES)
+Values = dict[int, np.ndarray]
+
+
+class Uncompiled:
+    """Runs chunks of one backend's arrays without compiling anything.
+
+    On a thread of its own: modes, autocast and transforms of the thread that cut the trace
+    are no business of kernels that run later than their calls.
+    """
+
+    def __init__(self) -> None:
+        """The thread starts with the first chunk."""
+        self._thread = ThreadPoolExecutor(1, "fuse-uncompiled")
+
+    def refusal(self, chunk: Chunk) -> str | None:
+        """Why the chunk can only run compiled, or ``None``."""
+        for node in chunk.nodes:
+            reason = None if has_kernel(node) else get_backend("numpy").reject(node)
+            if reason is not None:
+                return f"aten::{node.op} has no CPU kernel here, and NumPy says: {reason}"
+        return None
+
+    def run(self, backend: Backend, chunk: Chunk, scalars: bytes, arrays: list[Any]) -> list[Any]:
+        """The chunk's outputs as arrays of ``backend``; ``arrays`` are as before, none donated."""
+        try:
+            running = self._thread.submit(_run, backend, chunk, scalars, arrays)
+        except RuntimeError:  # the interpreter is shutting down and starts no threads
+            return _run(backend, chunk, scalars, arrays)
+        return running.result()
+
+
+@cache
+def _computes(target: str) -> bool:
+    """Whether a CPU kernel computes a functional overload from values alone."""
+    name = target if "::" in target else f"aten::{target}"
+    schema = schema_of(target)
+    if target.partition(".")[0] in HIDDEN | UNLIKE or any(map(is_written, schema.arguments)):
+        return False  # it writes to memory that is not its own here
+    if "overrideable" in name:  # registered, but only to say that a device must override it
+        return target == "convolution_overrideable"
+    return any(torch._C._dispatch_has_kernel_for_dispatch_key(name, key) for key in _KERNELS)
+
+
+def has_kernel(node: Node) -> bool:
+    """Whether PyTorch's CPU kernels compute the node as the device does."""
+    return node.blocks == 0 and _computes(node.target)
+
+
+def _run(backend: Backend, chunk: Chunk, scalars: bytes, arrays: list[Any]) -> list[Any]:
+    pairs = zip(chunk.inputs, arrays, strict=True)
+    values: Values = {leaf.value: np.asarray(backend.get(array)) for leaf, array in pairs}
+    with torch.no_grad():
+        for node in chunk.nodes:
+            if has_kernel(node):
+                _run_kernel(node, values, np.frombuffer(scalars, np.uint64))
+            else:
+                _run_rule(node, values, scalars)
+    return [backend.put(values[value], 0) for value in chunk.outputs]
+
+
+def _run_rule(node: Node, values: Values, scalars: bytes) -> None:
+    numpy = get_backend("numpy")
+    read = dict.fromkeys(operand.value for operand in node.operands if operand.value in values)
+    layouts = {operand.value: operand.layout for operand in node.operands}
+    inputs = tuple(Leaf(value, layouts[value]) for value in read)
+    made = tuple(node.results())
+    chunk = Chunk((node,), inputs, made, (), len(scalars) // 8)
+    found = numpy.execute(numpy.compile(chunk), scalars, [values[value] for value in read])
+    values |= zip(made, found, strict=True)
+
+
+def _run_kernel(node: Node, values: Values, words: np.ndarray) -> None:
+    resolve = _resolver(node, values, words)
+    positional, keyword = bind(node)
+    target = node.target.replace("convolution_overrideable", "convolution")
+    results = find_overload(target)(
+        *(resolve(value) for value in positional),
+        **{name: resolve(value) for name, value in keyword.items()},
+    )
+    found = _flat(results)
+    if len(found) < len(node.slots):
+        raise VerifyError(f"{len(found)} results for {len(node.slots)} slots of\n  {node}")
+    for slot, result in zip(node.slots, found, strict=False):
+        if slot is None:
+            continue
+        if slot < len(node.outputs):
+            output = node.outputs[slot]
+            values[output.value] = stored(None, output.layout, output.view, None, result)
+        else:
+            write = node.writes[slot - len(node.outputs)]
+            target_operand = node.operands[write.operand]
+            base = values.get(target_operand.value)
+            offset = _offset(node, target_operand, words)
+            values[write.value] = stored(base, write.layout, write.view, offset, result)
+
+
+def _resolver(node: Node, values: Values, words: np.ndarray) -> Callable[[Any], Any]:
+    """What turns an argument of the node into what its kernel takes."""
+
+    def number(value: HostArg | NumberArg) -> Any:
+        slot = node.slot_of(value.place)
+        if slot is None:
+            return value.number
+        kind = np.float64 if isinstance(value.number, float) else np.int64
+        return words[slot : slot + 1].view(kind)[0].item()
+
+    def resolve(value: Any) -> Any:
+        if isinstance(value, TensorArg):
+            operand = node.operands[value.index]
+            return read(values.get(operand.value), operand.view, _offset(node, operand, words))
+        if isinstance(value, HostArg):
+            # A wrapped number gives way to the tensors beside it; a 0-d tensor would not.
+            promoted = result_type(promoted_operands(node)) if value.wrapped else None
+            return torch.tensor(number(value), dtype=getattr(torch, promoted or value.dtype))
+        if isinstance(value, NumberArg):
+            return number(value)
+        if isinstance(value, DtypeArg):
+            return getattr(torch, value.name)
+        if isinstance(value, tuple):
+            return [resolve(item) for item in value]
+        return value
+
+    return resolve
+
+
+def _offset(node: Node, operand: Operand, words: np.ndarray) -> int:
+    slot = node.slot_of(operand.place)
+    return operand.view.offset if slot is None else int(words[slot : slot + 1].view(np.int64)[0])
+
+
+class _Memory:
+    """An array's memory as one that may be written to: PyTorch warns of any other.
+
+    No kernel here writes to it. NumPy keeps this object, and so the array, alive.
+    """
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array
+        interface = array.__array_interface__
+        self.__array_interface__ = {**interface, "data": (interface["data"][0], False)}
+
+
+def read(array: np.ndarray | None, view: View, offset: int) -> torch.Tensor:
+    """A tensor of ``view`` at ``offset`` over an array's memory; ``None`` is zeros."""
+    dtype = getattr(torch, view.dtype)
+    if array is None or view.numel == 0:
+        return torch.zeros(view.shape, dtype=dtype)
+    extent = sum((n - 1) * step for n, step in zip(view.shape, view.strides, strict=True))
+    wanted = (offset + extent + 1) * ITEMSIZE[view.dtype]
+    return _tensor(array, wanted, dtype).as_strided(view.shape, view.strides, offset)
+
+
+def _tensor(array: np.ndarray, nbytes: int, dtype: torch.dtype) -> torch.Tensor:
+    """A flat tensor of at least ``nbytes`` over an array's memory, or over a copy with zeros."""
+    memory = array.reshape(-1).view(np.uint8)
+    if nbytes > memory.size:  # a storage that has grown
+        memory = np.concatenate([memory, np.zeros(nbytes - memory.size, np.uint8)])
+    whole = memory.size - memory.size % dtype.itemsize
+    return torch.from_numpy(np.asarray(_Memory(memory[:whole]))).view(dtype)
+
+
+def stored(
+    base: np.ndarray | None,
+    layout: Layout,
+    view: View,
+    offset: int | None,
+    result: torch.Tensor | None,
+) -> np.ndarray:
+    """A fresh array of ``layout``: the bytes of ``base`` or zeros, the view's elements replaced.
+
+    A gradient that a kernel leaves undefined (``None``) is zeros.
+    """
+    if result is None:
+        result = torch.zeros((), dtype=getattr(torch, view.dtype)).expand(view.shape)
+    if tuple(result.shape) != view.shape:
+        raise VerifyError(f"a kernel returned shape {tuple(result.shape)}, not {view.shape}")
+    memory = np.zeros(layout.nbytes, np.uint8)
+    if base is not None:
+        kept = min(base.nbytes, memory.size)
+        memory[:kept] = base.reshape(-1).view(np.uint8)[:kept]
+    if view.numel:
+        flat = torch.from_numpy(memory).view(getattr(torch, view.dtype))
+        start = view.offset if offset is None else offset
+        flat.as_strided(view.shape, view.strides, start).copy_(result)
+    return memory.view(layout.dtype).reshape(layout.shape)
+
+
+def _flat(results: Any) -> Sequence[Any]:
+    if not isinstance(results, (list, tuple)):
+        return [results]
+    return [item for result in results for item in _flat(result)]

@@ -1,0 +1,158 @@
+"""``FUSE_COMPILE=background``: until an executable is there its operations run without one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from fuse.compiler import Compiler
+from fuse.device import lazy
+from tests.device.helpers import DEVICE, run
+from tests.programs.harness import compare_with_cpu, train
+
+
+class Stuck:
+    """A pool that takes jobs and never runs them."""
+
+    def submit(self, job: Callable[[], Any]) -> Future[Any]:
+        return Future()
+
+    def pending(self) -> int:
+        return 0
+
+
+@pytest.fixture
+def uncompiled(monkeypatch: pytest.MonkeyPatch) -> Iterator[Compiler]:
+    """Nothing is in memory and nothing ever compiles."""
+    engine, core = lazy.engine(), lazy.core()
+    compiler = Compiler(engine.executables, background=True)
+    compiler._pool = Stuck()  # type: ignore[assignment]
+    torch.tpu.synchronize()
+    core.forget()
+    engine.executables.cache.clear_memory()
+    monkeypatch.setattr(engine, "compiler", compiler)
+    yield compiler
+    torch.tpu.synchronize()
+    core.forget()  # later tests compile again
+    assert compiler.counts.uncompiled_chunks > 0 and compiler.counts.compiled == 0
+
+
+def views(device: torch.device) -> list[torch.Tensor]:
+    x = torch.arange(24.0).view(4, 6).to(device)
+    y = x.t()[1:4] * 2
+    x[:, 1] = y[0]
+    x[2:].mul_(0.5).add_(x[:2].mean())
+    z = torch.cat([x, x.flip(1)], 1).to(torch.bfloat16)
+    w = x.clone().as_strided((3, 2), (6, 3), 1).sigmoid()
+    return [x, y, z, w, (x > 3).sum(0), x.view(torch.int32)[0] % 7, torch.empty(0, device=device)]
+
+
+def numbers(device: torch.device) -> list[torch.Tensor]:
+    x = torch.linspace(-1, 1, 8).to(device)
+    found = [x * (step / 3) + step for step in range(4)]
+    found += [x[step : step + 3] * 2 for step in range(4)]
+    return [*found, x + torch.tensor(2.5), torch.tensor(1.5, device=device) * 2, x.long() // 2]
+
+
+def network(device: torch.device) -> dict[str, Any]:
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.GELU(), nn.MaxPool2d(2), nn.Flatten(),
+        nn.Linear(27, 8), nn.LayerNorm(8), nn.Linear(8, 3),
+    )  # fmt: skip
+    batch = (torch.randn(5, 1, 8, 8), torch.arange(5) % 3)
+    return train(model, batch, lambda m, x, y: F.cross_entropy(m(x), y), device)
+
+
+def attention(device: torch.device) -> list[torch.Tensor]:
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True).to(device)
+    x = torch.randn(2, 5, 8).to(device)
+    loss = layer(x).square().mean()
+    loss.backward()
+    return [loss, *(p.grad for p in layer.parameters())]
+
+
+def bags(device: torch.device) -> list[torch.Tensor]:
+    """Kernels that leave results undefined, or give helper results of other shapes."""
+    torch.manual_seed(0)
+    bag = nn.EmbeddingBag(5, 4, mode="max").to(device)
+    x = bag(torch.tensor([[0, 3], [1, 1]]).to(device))
+    loss = F.instance_norm(x.view(1, 2, 4)).square().sum() + F.layer_norm(x, (4,)).pow(3).sum()
+    loss.backward()
+    return [loss, bag.weight.grad]
+
+
+@pytest.mark.parametrize("program", [views, numbers, network, attention, bags])
+def test_uncompiled_operations_give_the_cpus_results(uncompiled: Compiler, program: Any) -> None:
+    compare_with_cpu(program)
+
+
+def test_random_numbers_are_those_of_compiled_operations(uncompiled: Compiler) -> None:
+    def draw() -> list[torch.Tensor]:
+        torch.manual_seed(3)
+        x = torch.randn(3, 5, device=DEVICE)
+        return [x.cpu(), F.dropout(x, 0.5).cpu(), torch.randint(9, (4,), device=DEVICE).cpu()]
+
+    found = draw()
+    compiled = Compiler(lazy.engine().executables, background=False)
+    lazy.core().forget()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lazy.engine(), "compiler", compiled)
+        expected = draw()
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+TRAINING = """
+import json, time, torch, fuse
+torch.manual_seed(0)
+x = torch.randn(8, 8)
+d = x.to("tpu")
+found = []
+seen = {}
+for step in range(3000):
+    y = d
+    for _ in range(3):
+        y = (y @ d).tanh()
+    found.append(y.sum().item())
+    seen = fuse.stats()["background"]
+    if seen["compiled"] and step > 3:
+        break
+    time.sleep(0.005)
+print(json.dumps({"seen": seen, "found": sorted(set(found)), "compiles": fuse.stats()["compiles"]}))
+"""
+
+
+def test_later_runs_use_the_executable_when_it_is_ready() -> None:
+    out = json.loads(run(TRAINING, FUSE_COMPILE="background", FUSE_CACHE="off"))
+    assert out["seen"]["uncompiled_chunks"] >= 1 and out["seen"]["failed"] == 0
+    assert out["compiles"] == out["seen"]["compiled"] == 1
+    torch.manual_seed(0)
+    x = y = torch.randn(8, 8)
+    for _ in range(3):
+        y = (y @ x).tanh()
+    assert out["found"] == pytest.approx([y.sum().item()] * len(out["found"]), rel=1e-4)
+
+
+LEAVING = """
+import torch, fuse
+x = torch.randn(16, 16, device="tpu")
+for length in range(1, 12):
+    y = x
+    for _ in range(4 * length):
+        y = torch.tanh(y @ x) * 0.5
+    y.sum().item()
+print(fuse.stats()["background"]["pending"])
+"""
+
+
+def test_a_process_that_ends_while_compiling_ends_well() -> None:
+    assert int(run(LEAVING, FUSE_COMPILE="background", FUSE_CACHE="off")) > 0
