@@ -194,6 +194,11 @@ class HostCall {
     if (!tensor.defined() || !tensor.is_privateuseone()) {
       return tensor;
     }
+    for (const auto& [original, made] : made_) {
+      if (tensor.is_same(original)) {
+        return made; // resized as out=, it is an operand of that size too
+      }
+    }
     device_ = tensor.device();
     Buffer* buffer = Buffer::of(tensor);
     const Owned* owned = find(buffer);
@@ -201,6 +206,7 @@ class HostCall {
     at::Tensor host =
         view_of(tensor, owned != nullptr ? owned->bytes : bytes_behind(buffer, ragged_));
     read_.push_back(host.storage().data());
+    made_.emplace_back(tensor, host);
     return host;
   }
 
@@ -329,6 +335,7 @@ class HostCall {
   c10::Device device_{c10::DeviceType::PrivateUse1, 0};
   c10::SmallVector<c10::IValue, 8> originals_;
   c10::SmallVector<c10::IValue, 2> hosts_; // of the written arguments, in order
+  c10::SmallVector<std::pair<at::Tensor, at::Tensor>, 8> made_; // operands and their copies
   c10::SmallVector<const void*, 8> read_; // the memory of every operand
   c10::SmallVector<Owned, 2> owned_;
 };
