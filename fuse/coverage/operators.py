@@ -87,11 +87,10 @@ def is_strided(sample: Any) -> bool:
 class _Call:
     """A sample's copy on one device, and the operator called on it."""
 
-    def __init__(self, sample: Any, device: str, host_arguments: bool = False) -> None:
+    def __init__(self, sample: Any, device: str) -> None:
         move = Transfer(device)
         self.input = move(sample.input)
-        others = (sample.args, sample.kwargs)
-        self.args, self.kwargs = Transfer("cpu")(others) if host_arguments else move(others)
+        self.args, self.kwargs = move((sample.args, sample.kwargs))
 
     @property
     def inputs(self) -> tuple[Any, ...]:
@@ -117,7 +116,7 @@ class _Operator:
         self.loosen = special.TOLERANCE.get(key, 1.0)
 
     def call(self, sample: Any, device: str) -> _Call:
-        return _Call(sample, device, self.key in special.HOST_ARGUMENTS)
+        return _Call(sample, device)
 
     # ---- samples ----------------------------------------------------------------------
 

@@ -61,9 +61,6 @@ TIES: dict[str, int] = {
 """Key -> position of ``dim`` among the arguments. Which of several equal elements the indices
 name is unspecified unless a sort is asked to be stable: they have to lead to the values."""
 
-HOST_ARGUMENTS = frozenset({"op:tensor_split"})
-"""PyTorch wants every tensor but the first on the CPU, whatever the device."""
-
 ERRORS_OF_DATA = (
     "is out of bounds for dimension",
     "out of range",

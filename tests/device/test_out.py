@@ -11,20 +11,34 @@ import torch
 DEVICE = torch.device("tpu")
 CPU = torch.device("cpu")
 
+_library = torch.library.Library("fuse_tests", "FRAGMENT")
+_library.define("host_out(Tensor x, *, Tensor(a!) out) -> Tensor(a!)")
+_library.impl("host_out", lambda x, out: out.resize_(x.shape).copy_(x), "CPU")
+
 
 def empty(device: torch.device, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     return torch.empty(0, dtype=dtype, device=device)
 
 
+WRITERS: dict[str, Callable[..., Any]] = {
+    "recorded": lambda x, out: torch.add(x, 1, out=out),
+    "on the host": lambda x, out: torch.ops.fuse_tests.host_out(x + 1, out=out),
+}
+
+
+@pytest.mark.parametrize("writer", WRITERS)
 @pytest.mark.parametrize(("start", "length"), [(0, 3), (4, 3), (4, 9)])
 @pytest.mark.filterwarnings("ignore:An output with one or more elements was resized:UserWarning")
-def test_an_out_resized_inside_a_larger_storage_keeps_the_rest(start: int, length: int):
+def test_an_out_resized_inside_a_larger_storage_keeps_the_rest(
+    monkeypatch: pytest.MonkeyPatch, writer: str, start: int, length: int
+):
     """The rest of the storage keeps its values, also where the storage has to grow."""
+    monkeypatch.setenv("FUSE_HOST_FALLBACK", "silent")
 
     def run(device: torch.device) -> tuple[list[float], torch.Tensor, int]:
         base = torch.arange(10.0).to(device)
         out = base[start : start + 1]
-        torch.add(torch.ones(length).to(device), 1, out=out)
+        WRITERS[writer](torch.ones(length).to(device), out)
         return base.tolist(), out.cpu(), out.storage_offset()
 
     expected, found = run(CPU), run(DEVICE)
@@ -117,3 +131,13 @@ def test_mode_into_given_tensors():
     x = torch.tensor([[1.0, 2.0, 2.0]]).to(DEVICE)
     values, indices = torch.mode(x, out=(empty(DEVICE), empty(DEVICE, torch.int64)))
     assert values.tolist() == [2] and indices.tolist() == [2]
+
+
+def test_splitting_at_places_that_live_on_the_device():
+    places = torch.tensor([1, 3]).to(DEVICE)
+    x = torch.arange(4.0, device=DEVICE).requires_grad_()
+    parts = torch.tensor_split(x, places)
+    assert [part.tolist() for part in parts] == [[0], [1, 2], [3]]
+    assert parts[1]._base is x and parts[1].storage_offset() == 1
+    parts[1].sum().backward()
+    assert x.grad is not None and x.grad.tolist() == [0, 1, 1, 0]

@@ -69,34 +69,7 @@ NewTensor spec_of(const at::Tensor& meta) {
   return spec;
 }
 
-// The layout of a storage of `nbytes` bytes after a write to a part of it: the one it had, but
-// flat, in the writer's dtype, once the storage has grown past its value.
-uint32_t layout_of_part(const at::Tensor& tensor, const Buffer& buffer, size_t nbytes) {
-  const Layout& layout = LayoutTable::global().get(buffer.layout);
-  int64_t known = static_cast<int64_t>(c10::elementSize(layout.dtype));
-  for (int64_t size : layout.shape) {
-    known *= size;
-  }
-  if (static_cast<size_t>(known) >= nbytes) {
-    return buffer.layout;
-  }
-  const auto elements = static_cast<int64_t>(nbytes / tensor.element_size());
-  return LayoutTable::global().intern(tensor.scalar_type(), elements);
-}
-
-// The layout that a buffer has after a write through `tensor`: the tensor's own where it
-// covers the whole storage, else the one it had.
-uint32_t layout_after_write(const at::Tensor& tensor, const Buffer& buffer) {
-  c10::SmallVector<int64_t, 6> shape;
-  const bool whole = tensor.storage_offset() == 0 &&
-      static_cast<size_t>(tensor.numel()) * tensor.element_size() == buffer.nbytes;
-  if (whole && physical_shape(tensor.sizes(), tensor.strides(), shape)) {
-    return LayoutTable::global().intern(tensor.scalar_type(), shape);
-  }
-  return layout_of_part(tensor, buffer, buffer.nbytes);
-}
-
-// The same where out= gives `tensor` other sizes, which may lie inside a larger storage.
+// `layout_after_write` where out= gives `tensor` other sizes, perhaps inside a larger storage.
 uint32_t layout_after_resize(
     const at::Tensor& tensor, const Buffer& buffer, const NewTensor& resized) {
   const size_t start = static_cast<size_t>(tensor.storage_offset()) * tensor.element_size();
@@ -105,7 +78,8 @@ uint32_t layout_after_resize(
     physical_shape(resized.sizes, resized.strides, shape);
     return LayoutTable::global().intern(tensor.scalar_type(), shape);
   }
-  return layout_of_part(tensor, buffer, std::max(buffer.nbytes, start + resized.nbytes));
+  return layout_of_part(
+      buffer, tensor.scalar_type(), std::max(buffer.nbytes, start + resized.nbytes));
 }
 
 PyRef layout_to_python(uint32_t id) {

@@ -69,6 +69,18 @@ at::Tensor over(
   return tensor;
 }
 
+// Every byte of the memory that `tensor` is a part of, from byte `start` on.
+at::Tensor whole_storage(const at::Tensor& tensor, int64_t start) {
+  at::Tensor bytes = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(tensor.storage()),
+      c10::DispatchKeySet(c10::DispatchKey::CPU),
+      caffe2::TypeMeta::Make<uint8_t>());
+  bytes.unsafeGetTensorImpl()->set_storage_offset(start);
+  bytes.unsafeGetTensorImpl()->set_sizes_contiguous(
+      {static_cast<int64_t>(tensor.storage().nbytes()) - start});
+  return bytes;
+}
+
 at::Tensor padded(const at::Tensor& bytes, size_t nbytes) {
   at::Tensor grown = at::zeros({static_cast<int64_t>(nbytes)}, bytes.options());
   const auto kept = std::min(nbytes, static_cast<size_t>(bytes.numel()));
@@ -259,16 +271,22 @@ class HostCall {
         assign(buffer, owned->bytes, buffer->layout);
         return;
       }
-      // out= gave its tensor another size: so does the device's.
-      resize_contiguous(tensor, written.sizes());
-      c10::SmallVector<int64_t, 6> shape;
-      at::Tensor dense = written;
-      if (!physical_shape(dense.sizes(), dense.strides(), shape)) {
-        dense = written.contiguous();
-        shape.assign(dense.sizes().begin(), dense.sizes().end());
+      auto* impl = tensor.unsafeGetTensorImpl();
+      if (!written.storage().is_alias_of(owned->bytes.storage())) {
+        // The kernel gave its tensor other memory: so does the device.
+        const at::Tensor moved = to_device(written);
+        impl->set_storage_keep_dtype(moved.storage());
+        impl->set_storage_offset(0);
+        impl->set_sizes_and_strides(moved.sizes(), moved.strides());
+        return;
       }
-      tensor.unsafeGetTensorImpl()->set_sizes_and_strides(dense.sizes(), dense.strides());
-      assign(buffer, bytes_of(dense), LayoutTable::global().intern(dense.scalar_type(), shape));
+      // out= has another size now, in the same memory, which may have grown.
+      const at::Tensor whole = whole_storage(written, owned->bytes.storage_offset());
+      if (static_cast<size_t>(whole.numel()) > buffer->nbytes) {
+        resize_storage(*impl->unsafe_storage().unsafeGetStorageImpl(), whole.numel());
+      }
+      impl->set_sizes_and_strides(written.sizes(), written.strides());
+      assign(buffer, whole, layout_after_write(tensor, *buffer));
     });
   }
 
