@@ -43,9 +43,11 @@ INDEXING = frozenset(
         "take",
         "one_hot",
         "multi_margin_loss",
+        "multinomial",
     }
 )
-"""Operators that read or write where an index tensor says: XLA clamps, the CPU raises."""
+"""Operators whose CPU kernels look at data and raise: most read or write where an index tensor
+says, where XLA clamps."""
 
 
 def check_indices(trace: Trace, arrays: list[np.ndarray], scalars: bytes) -> None:
@@ -62,7 +64,8 @@ def check_indices(trace: Trace, arrays: list[np.ndarray], scalars: bytes) -> Non
     positional, keyword = bind(node)
     arguments = [_host(value, node, values, words) for value in positional]
     options = {name: _host(value, node, values, words) for name, value in keyword.items()}
-    find_overload(node.target)(*arguments, **options)
+    with torch.random.fork_rng(devices=[]):  # the CPU's generator is not the device's to use
+        find_overload(node.target)(*arguments, **options)
 
 
 def _host(value: Any, node: Node, values: dict[int, np.ndarray], words: np.ndarray) -> Any:

@@ -57,7 +57,8 @@ def _write(raw: tuple[Any, ...], operands: tuple[Operand, ...]) -> Write:
     operand, value, layout, resized = raw
     view = operands[operand].view
     if resized is not None:
-        view = View(view.dtype, *resized)
+        shape, strides = resized
+        view = View(view.dtype, shape, strides, view.offset)
     return Write(operand, value, Layout(*layout), view)
 
 

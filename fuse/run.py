@@ -148,9 +148,11 @@ class Engine:
 
     def generalise(self, node: Node, place: int) -> tuple[tuple[int, int, int], ...] | None:
         """Whether a number may vary: bounds of a view's offset, ``()`` for a plain number."""
-        for operand in node.operands:
+        for index, operand in enumerate(node.operands):
             if operand.place == place:
                 view = operand.view
+                if any(w.operand == index and w.view != view for w in node.writes):
+                    return None  # out= is resized: where it may lie is another question
                 zero = type(view)(view.dtype, view.shape, view.strides, 0)
                 return dynamic_bounds(operand.layout, zero)
         probe = Trace.of([(node, (place,))]).nodes[0]

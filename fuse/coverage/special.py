@@ -60,8 +60,14 @@ TIES: dict[str, int] = {
 """Key -> position of ``dim`` among the arguments. Which of several equal elements the indices
 name is unspecified unless a sort is asked to be stable: they have to lead to the values."""
 
-HOST_ARGUMENTS = frozenset({"op:tensor_split"})
-"""PyTorch wants every tensor but the first on the CPU, whatever the device."""
+ERRORS_OF_DATA = (
+    "is out of bounds for dimension",
+    "out of range",
+    "invalid multinomial distribution",
+    "probability tensor contains",
+)
+"""Texts of errors that depend on data. Fused and Strict do not wait for data: only Debug Eager
+raises them at the call, and the check of such an error runs there."""
 
 TOLERANCE: dict[str, float] = {
     "op:logcumsumexp": 20.0,  # its gradient subtracts large terms: ill-conditioned in float32

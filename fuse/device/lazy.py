@@ -167,6 +167,9 @@ def _recorded_overloads(has_rule: Any) -> list[str]:
         schema = next((s for s in schemas if s.overload_name == overload), None)
         if schema is None:
             continue  # an implementation without a definition
+        if name in _TOO_LAX:
+            claimed.append(name)
+            continue
         if any(argument.alias_info is not None for argument in schema.arguments):
             continue  # views have kernels of their own; writes reach the fallback
         if name in _OWN or not has_rule(name) and any(has_kernel(full, k) for k in _COMPOSITE):
@@ -177,6 +180,9 @@ def _recorded_overloads(has_rule: Any) -> list[str]:
     return claimed
 
 
+_TOO_LAX = frozenset({"addr_", "addr.out", "mode.values"})
+"""Overloads that write, whose composite kernels resize what they must not or know no device
+but PyTorch's own."""
 _COMPOSITE = ("CompositeExplicitAutograd", "CompositeImplicitAutograd")
 _OWN = frozenset(
     [
@@ -222,6 +228,7 @@ _OWN = frozenset(
         "unsafe_split.Tensor",
         "unsafe_split_with_sizes",
         "_unsafe_view",
+        "channel_shuffle",
     ]
 )
 """Overloads with kernels in csrc/kernels.cpp, factories that PyTorch composes of these, and

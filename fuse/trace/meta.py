@@ -7,14 +7,27 @@ recorder infers these operators like all others. What PyTorch infers is kept, ex
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 import torch
+from torch import _meta_registrations as inference
+from torch._decomp import decompositions
+from torch._prims_common import suggest_memory_format
 
 from fuse.trace import meta_nearest, meta_out
 
-_REPLACED = frozenset({"_thnn_fused_lstm_cell"})
+_REPLACED = frozenset(
+    {
+        "_thnn_fused_lstm_cell",
+        "_fft_c2c",
+        "_fft_c2r",
+        "_fft_r2c",
+        "max_unpool2d",
+    }
+)
 _TABLE: dict[str, Callable[..., Any]] = {}
 
 
@@ -117,6 +130,31 @@ def _ctc_loss_backward(
 @_meta("_fused_adam_.tensor_lr", "_fused_adamw_.tensor_lr")
 def _writes_in_place(*_: Any, **__: Any) -> None:
     """Writes into lists whose tensors have their sizes already."""
+
+
+_as_on_cpu = dict(vars(inference), device_hint=lambda _: "cpu")
+"""The names that PyTorch's inference sees. It takes meta tensors for CUDA's; told otherwise,
+it gives the results of Fourier transforms the strides that the CPU's have."""
+
+
+def _rebind(name: str) -> Callable[..., Any]:
+    own = inspect.unwrap(getattr(inference, name))
+    function = FunctionType(own.__code__, _as_on_cpu, name, own.__defaults__, own.__closure__)
+    function.__kwdefaults__ = own.__kwdefaults__
+    _as_on_cpu[name] = function
+    return function
+
+
+for _name in ("meta_fft_c2c", "meta_fft_r2c", "meta_fft_c2r"):
+    _meta(_name.replace("meta", ""))(_rebind(_name))
+
+
+@_meta("max_unpool2d")
+def _max_unpool2d(
+    self: torch.Tensor, indices: torch.Tensor, output_size: list[int]
+) -> torch.Tensor:
+    result: torch.Tensor = decompositions.max_unpool2d(self, indices, output_size)
+    return result.contiguous(memory_format=suggest_memory_format(self))
 
 
 def register() -> torch.library.Library:

@@ -7,6 +7,7 @@ or runs, counted as a fallback. Only what is known without data is looked at.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from fuse.trace.bind import bind
@@ -32,9 +33,34 @@ ONE_DTYPE = frozenset(
 """Operators whose operands must share a dtype."""
 
 
+DISTINCT = frozenset(
+    [
+        "_index_put_impl",
+        "cat",
+        "gather",
+        "index_add",
+        "index_copy",
+        "index_fill",
+        "index_put",
+        "index_reduce",
+        "index_select",
+        "kthvalue",
+        "masked_scatter",
+        "mode",
+        "multinomial",
+        "put",
+        "scatter",
+        "scatter_add",
+        "scatter_reduce",
+        "take",
+    ]
+)
+"""Operators that refuse to write what they read, where pointwise ones may."""
+
+
 def refusal(node: Node) -> str | None:
     """Why the host should decide about a call, or ``None``."""
-    base = node.target.partition(".")[0]
+    base = _base(node)
     if base in ONE_DTYPE and len({operand.view.dtype for operand in node.operands}) > 1:
         return "its operands differ in dtype"
     check = _CHECKS.get(base)
@@ -46,17 +72,26 @@ def refusal(node: Node) -> str | None:
     return _overlap(node)
 
 
+def _base(node: Node) -> str:
+    """The operator's name, whichever overload: ``uniform_`` computes itself."""
+    return node.target.partition(".")[0].removesuffix("_")
+
+
 # ---- memory -------------------------------------------------------------------------------
 
 
 def _overlap(node: Node) -> str | None:
     """Written memory that is not one place an element, or partly another operand's."""
     for write in node.writes:
-        target = node.operands[write.operand]
+        before = node.operands[write.operand]
+        target = replace(before, view=write.view)  # where out= is resized
         if any(size > 1 and step == 0 for size, step in _dims(target.view)):
             return "elements that it writes share memory"
-        if any(_overlaps_partly(target, other) for other in node.operands):
+        others = [o for i, o in enumerate(node.operands) if i != write.operand]
+        if any(_overlaps_partly(target, other) for other in others):
             return "what it writes overlaps with an operand"
+        if _base(node) in DISTINCT and any(_same(before, other) for other in others):
+            return "it writes what it reads"
     return None
 
 
@@ -73,6 +108,10 @@ def _is_dense(view: View) -> bool:
                 return False
             expected *= size
     return True
+
+
+def _same(one: Operand, other: Operand) -> bool:
+    return one.value == other.value and one.view == other.view
 
 
 def _overlaps_partly(one: Operand, other: Operand) -> bool:
@@ -117,6 +156,8 @@ def _multinomial(node: Node, arguments: list[Any]) -> str | None:
     weights = _view(node, arguments[0])
     if isinstance(arguments[1], int) and arguments[1] <= 0:
         return "it draws no sample"
+    if any(write.view.dtype != "int64" for write in node.writes):
+        return "out= is not of dtype int64"
     many = weights is not None and weights.shape and weights.shape[-1] > 1 << 24
     return "more than 2**24 categories" if many else None
 

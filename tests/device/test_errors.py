@@ -60,6 +60,13 @@ SAME_ERROR: dict[str, Call] = {
     "out= of another dtype": lambda d: torch.add(
         ones(2, device=d), 1.5, out=ones(2, device=d, dtype=torch.int32)
     ),
+    "in place to a rank it has not": lambda d: torch.ones((), device=d).addr_(
+        ones(2, device=d), ones(3, device=d)
+    ),
+    "an empty range": lambda d: ones(2, device=d).uniform_(3, -1),
+    "multinomial out= of another dtype": lambda d: torch.multinomial(
+        ones(2, device=d), 2, out=ones(2, device=d)
+    ),
     "negative size": lambda d: torch.ones(-1, device=d),
     "as_strided outside": lambda d: ones(2, device=d).as_strided((4,), (2,)),
     "where": lambda d: torch.where(
@@ -192,6 +199,7 @@ DATA_ERRORS: dict[str, Call] = {
     "index_select": lambda d: ones(2, device=d).index_select(0, torch.tensor([-3]).to(d)),
     "advanced indexing": lambda d: ones(2, device=d)[torch.tensor([5]).to(d)],
     "nll loss": lambda d: F.nll_loss(ones(1, 3, device=d), torch.tensor([3]).to(d)),
+    "multinomial": lambda d: torch.multinomial(-ones(2, device=d), 1),
     "scatter": lambda d: ones(2, device=d).scatter_(0, torch.tensor([4]).to(d), 1.0),
 }
 

@@ -13,22 +13,26 @@ import fuse.device.composites.counting
 import fuse.device.composites.histogram
 import fuse.device.composites.least_squares
 import fuse.device.composites.segment
+import fuse.device.composites.split
 import fuse.device.composites.strided
 import fuse.device.composites.unique  # noqa: F401
 from fuse.device.composites.out import out_overload, with_out
-from fuse.device.composites.registry import KERNELS
+from fuse.device.composites.registry import IMPLICIT, KERNELS
 from fuse.trace.functional import overload_name
 
 
-def register() -> torch.library.Library:
-    """Hand the kernels to PyTorch; they last as long as the returned library."""
+def register() -> tuple[torch.library.Library, ...]:
+    """Hand the kernels to PyTorch; they last as long as the returned libraries."""
     library = torch.library.Library("aten", "IMPL", "PrivateUse1")
+    autograd = torch.library.Library("aten", "IMPL", "AutogradPrivateUse1")
     for name, function in KERNELS.items():
         library.impl(name, function)
+        if name in IMPLICIT:
+            autograd.impl(name, function)
         overload = out_overload(name)
         if overload is not None:
             library.impl(overload_name(overload), with_out(function, overload))
-    return library
+    return library, autograd
 
 
 __all__ = ["KERNELS", "register"]

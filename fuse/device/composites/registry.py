@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 KERNELS: dict[str, Callable[..., Any]] = {}
+IMPLICIT: set[str] = set()
+"""Kernels that autograd sees through: it differentiates their parts."""
 
 
 def kernel(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -19,3 +21,9 @@ def kernel(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         return function
 
     return register
+
+
+def implicit(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """``kernel`` for operators that PyTorch has no derivative of: views, mostly."""
+    IMPLICIT.update(names)
+    return kernel(*names)

@@ -136,6 +136,29 @@ void resize_contiguous(const at::TensorBase& tensor, c10::IntArrayRef sizes) {
   }
 }
 
+uint32_t layout_of_part(const Buffer& buffer, c10::ScalarType writer, size_t nbytes) {
+  const Layout& layout = LayoutTable::global().get(buffer.layout);
+  size_t known = c10::elementSize(layout.dtype);
+  for (int64_t size : layout.shape) {
+    known *= static_cast<size_t>(size);
+  }
+  if (known >= nbytes) {
+    return buffer.layout;
+  }
+  const auto elements = static_cast<int64_t>(nbytes / c10::elementSize(writer));
+  return LayoutTable::global().intern(writer, elements);
+}
+
+uint32_t layout_after_write(const at::TensorBase& tensor, const Buffer& buffer) {
+  c10::SmallVector<int64_t, 6> shape;
+  const bool whole = tensor.storage_offset() == 0 &&
+      static_cast<size_t>(tensor.numel()) * tensor.element_size() == buffer.nbytes;
+  if (whole && physical_shape(tensor.sizes(), tensor.strides(), shape)) {
+    return LayoutTable::global().intern(tensor.scalar_type(), shape);
+  }
+  return layout_of_part(buffer, tensor.scalar_type(), buffer.nbytes);
+}
+
 bool physical_shape(
     c10::IntArrayRef sizes, c10::IntArrayRef strides, c10::SmallVectorImpl<int64_t>& shape) {
   c10::SmallVector<size_t, 6> order;

@@ -128,6 +128,12 @@ MemoryStats memory_stats();
 void reset_peak_memory();
 void account(int64_t bytes, int64_t storages);
 
+// The layout of a storage of `nbytes` bytes after a write to a part of it: the one it had, but
+// flat, in the writer's dtype, once the storage has grown past its value.
+uint32_t layout_of_part(const Buffer& buffer, c10::ScalarType writer, size_t nbytes);
+// The layout that a buffer has after a write through `tensor`: the tensor's own where it
+// covers the whole storage, else the one it had.
+uint32_t layout_after_write(const at::TensorBase& tensor, const Buffer& buffer);
 // Gives `tensor` these sizes, row-major at offset 0, growing its storage where too small.
 void resize_contiguous(const at::TensorBase& tensor, c10::IntArrayRef sizes);
 // Sets the byte size of a storage of the device; bytes kept are those of the shorter.

@@ -1,10 +1,14 @@
 // A call never seen before: infer its outputs once, describe it to Python, grow the trie.
 #include <ATen/EmptyTensor.h>
+#include <ATen/TensorIterator.h>
 #include <ATen/core/List.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/strides.h>
 #include <torch/csrc/Exceptions.h>
+
+#include <unordered_map>
+#include <unordered_set>
 
 #include "recorder.h"
 
@@ -65,26 +69,17 @@ NewTensor spec_of(const at::Tensor& meta) {
   return spec;
 }
 
-// The layout that a buffer has after a write through `tensor`: the tensor's own where it
-// covers the whole storage, else the one it had.
-uint32_t layout_after_write(const at::Tensor& tensor, const Buffer& buffer) {
-  c10::SmallVector<int64_t, 6> shape;
-  const bool whole = tensor.storage_offset() == 0 &&
-      static_cast<size_t>(tensor.numel()) * tensor.element_size() == buffer.nbytes;
-  if (whole && physical_shape(tensor.sizes(), tensor.strides(), shape)) {
+// `layout_after_write` where out= gives `tensor` other sizes, perhaps inside a larger storage.
+uint32_t layout_after_resize(
+    const at::Tensor& tensor, const Buffer& buffer, const NewTensor& resized) {
+  const size_t start = static_cast<size_t>(tensor.storage_offset()) * tensor.element_size();
+  if (start == 0 && resized.nbytes >= buffer.nbytes) {
+    c10::SmallVector<int64_t, 6> shape;
+    physical_shape(resized.sizes, resized.strides, shape);
     return LayoutTable::global().intern(tensor.scalar_type(), shape);
   }
-  const Layout& layout = LayoutTable::global().get(buffer.layout);
-  int64_t known = static_cast<int64_t>(c10::elementSize(layout.dtype));
-  for (int64_t size : layout.shape) {
-    known *= size;
-  }
-  if (static_cast<size_t>(known) < buffer.nbytes) {
-    // The storage has grown past its value: flat, in the writer's dtype, from now on.
-    const auto elements = static_cast<int64_t>(buffer.nbytes / tensor.element_size());
-    return LayoutTable::global().intern(tensor.scalar_type(), elements);
-  }
-  return buffer.layout;
+  return layout_of_part(
+      buffer, tensor.scalar_type(), std::max(buffer.nbytes, start + resized.nbytes));
 }
 
 PyRef layout_to_python(uint32_t id) {
@@ -129,6 +124,77 @@ bool has_wide_parameter(c10::ArrayRef<c10::IValue> arguments) {
   return false;
 }
 
+at::Tensor column_major_like(const at::Tensor& meta) {
+  return meta.mT().clone(at::MemoryFormat::Contiguous).mT();
+}
+
+// Pointwise operators: those tagged so, and those that PyTorch forgot.
+bool is_pointwise(const c10::OperatorHandle& op, const std::string& name) {
+  static const auto* untagged = new std::unordered_set<std::string>{
+      "where.self_out",
+      "elu.out",
+      "gelu.out",
+      "hardsigmoid.out",
+      "hardswish.out",
+      "hardtanh.out",
+      "huber_loss.out",
+      "leaky_relu.out",
+      "mse_loss.out",
+      "smooth_l1_loss.out",
+      "softplus.out",
+      "softshrink.out",
+      "threshold.out",
+  };
+  return op.hasTag(at::Tag::pointwise) || untagged->count(name) != 0;
+}
+
+// What PyTorch's pointwise kernels allocate: `meta`'s sizes, in the order in memory of the
+// tensors they read.
+at::Tensor laid_out_by_operands(
+    const at::Tensor& meta, const OpInfo& info, const torch::jit::Stack& arguments) {
+  at::TensorIteratorConfig config;
+  config.check_all_same_dtype(false).set_check_mem_overlap(false);
+  config.declare_static_dtype_and_device(meta.scalar_type(), c10::kMeta);
+  config.add_owned_output(at::Tensor());
+  size_t read = 0;
+  for (size_t at = 0; at < arguments.size(); ++at) {
+    if (!info.written[at] && arguments[at].isTensor() && arguments[at].toTensor().is_meta()) {
+      if (arguments[at].toTensor().is_complex() && !meta.is_complex()) {
+        return meta; // abs and angle go through a complex result of their own
+      }
+      config.add_owned_const_input(arguments[at].toTensor());
+      ++read;
+    }
+  }
+  if (read == 0) {
+    return meta;
+  }
+  at::Tensor result = config.build().output(0);
+  return result.sizes() == meta.sizes() ? result : meta;
+}
+
+// Which tensors, counted among those written, LAPACK's wrappers leave column-major where they
+// give an empty out= its size; a bit for each. PyTorch's meta kernels say row-major.
+uint32_t column_major_outs(const std::string& name) {
+  static const auto* table = new std::unordered_map<std::string, uint32_t>{
+      {"cholesky_inverse.out", 1},
+      {"geqrf.a", 1},
+      {"linalg_eig.out", 2},
+      {"linalg_eigh.eigvals", 2},
+      {"_linalg_eigh.eigenvalues", 2},
+      {"linalg_householder_product.out", 1},
+      {"linalg_ldl_factor_ex.out", 1},
+      {"linalg_ldl_solve.out", 1},
+      {"linalg_lu_factor_ex.out", 1},
+      {"linalg_lu_solve.out", 1},
+      {"linalg_qr.out", 3},
+      {"ormqr.out", 1},
+      {"triangular_solve.X", 3},
+  };
+  const auto found = table->find(name);
+  return found == table->end() ? 0 : found->second;
+}
+
 // PyTorch's meta kernels answer for CUDA where devices differ; results are to be the CPU's.
 void as_on_cpu(
     TrieNode& node,
@@ -141,7 +207,7 @@ void as_on_cpu(
     const size_t vectors = info.name == "linalg_eig" ? 1 : 2;
     const at::Tensor& matrix = meta[vectors].toTensor();
     if (matrix.dim() >= 2) {
-      node.tensors[vectors] = spec_of(matrix.mT().contiguous().mT());
+      node.tensors[vectors] = spec_of(column_major_like(matrix));
     }
     return;
   }
@@ -255,7 +321,7 @@ bool Recorder::infer(
     refusal_ = "it would resize a tensor that it writes in place";
     return false; // the host's kernel raises PyTorch's error
   }
-  describe_writes(node, info, arguments, meta_arguments);
+  describe_writes(node, op, info, arguments, meta_arguments);
   as_on_cpu(node, info, arguments, meta);
   return true;
 }
@@ -340,6 +406,7 @@ bool Recorder::describe(
 
 void Recorder::describe_writes(
     TrieNode& node,
+    const c10::OperatorHandle& op,
     const OpInfo& info,
     c10::ArrayRef<c10::IValue> arguments,
     const torch::jit::Stack& meta) {
@@ -359,15 +426,21 @@ void Recorder::describe_writes(
       at::Tensor target = tensor;
       Write write{operand, 0};
       if (after.sizes() != tensor.sizes()) {
-        // The meta kernel's strides: a matrix of LAPACK's is column-major.
-        const NewTensor resized = spec_of(after);
+        at::Tensor like = after;
+        if (tensor.numel() == 0) { // else row-major, as inference says
+          const size_t place = node.writes.size();
+          if (after.dim() >= 2 && (column_major_outs(info.name) >> place & 1) != 0) {
+            like = column_major_like(after);
+          } else if (is_pointwise(op, info.name)) {
+            like = laid_out_by_operands(after, info, meta);
+          }
+        }
+        const NewTensor resized = spec_of(like);
         node.resizes.push_back(
             {operand,
              {resized.sizes.begin(), resized.sizes.end()},
              {resized.strides.begin(), resized.strides.end()}});
-        c10::SmallVector<int64_t, 6> shape;
-        physical_shape(resized.sizes, resized.strides, shape);
-        write.layout = LayoutTable::global().intern(tensor.scalar_type(), shape);
+        write.layout = layout_after_resize(tensor, *call_.operands[operand].buffer, resized);
       } else {
         write.layout = layout_after_write(tensor, *call_.operands[operand].buffer);
       }

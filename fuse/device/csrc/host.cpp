@@ -69,6 +69,18 @@ at::Tensor over(
   return tensor;
 }
 
+// Every byte of the memory that `tensor` is a part of, from byte `start` on.
+at::Tensor whole_storage(const at::Tensor& tensor, int64_t start) {
+  at::Tensor bytes = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(tensor.storage()),
+      c10::DispatchKeySet(c10::DispatchKey::CPU),
+      caffe2::TypeMeta::Make<uint8_t>());
+  bytes.unsafeGetTensorImpl()->set_storage_offset(start);
+  bytes.unsafeGetTensorImpl()->set_sizes_contiguous(
+      {static_cast<int64_t>(tensor.storage().nbytes()) - start});
+  return bytes;
+}
+
 at::Tensor padded(const at::Tensor& bytes, size_t nbytes) {
   at::Tensor grown = at::zeros({static_cast<int64_t>(nbytes)}, bytes.options());
   const auto kept = std::min(nbytes, static_cast<size_t>(bytes.numel()));
@@ -194,6 +206,11 @@ class HostCall {
     if (!tensor.defined() || !tensor.is_privateuseone()) {
       return tensor;
     }
+    for (const auto& [original, made] : made_) {
+      if (tensor.is_same(original)) {
+        return made; // resized as out=, it is an operand of that size too
+      }
+    }
     device_ = tensor.device();
     Buffer* buffer = Buffer::of(tensor);
     const Owned* owned = find(buffer);
@@ -201,6 +218,7 @@ class HostCall {
     at::Tensor host =
         view_of(tensor, owned != nullptr ? owned->bytes : bytes_behind(buffer, ragged_));
     read_.push_back(host.storage().data());
+    made_.emplace_back(tensor, host);
     return host;
   }
 
@@ -253,16 +271,22 @@ class HostCall {
         assign(buffer, owned->bytes, buffer->layout);
         return;
       }
-      // out= gave its tensor another size: so does the device's.
-      resize_contiguous(tensor, written.sizes());
-      c10::SmallVector<int64_t, 6> shape;
-      at::Tensor dense = written;
-      if (!physical_shape(dense.sizes(), dense.strides(), shape)) {
-        dense = written.contiguous();
-        shape.assign(dense.sizes().begin(), dense.sizes().end());
+      auto* impl = tensor.unsafeGetTensorImpl();
+      if (!written.storage().is_alias_of(owned->bytes.storage())) {
+        // The kernel gave its tensor other memory: so does the device.
+        const at::Tensor moved = to_device(written);
+        impl->set_storage_keep_dtype(moved.storage());
+        impl->set_storage_offset(0);
+        impl->set_sizes_and_strides(moved.sizes(), moved.strides());
+        return;
       }
-      tensor.unsafeGetTensorImpl()->set_sizes_and_strides(dense.sizes(), dense.strides());
-      assign(buffer, bytes_of(dense), LayoutTable::global().intern(dense.scalar_type(), shape));
+      // out= has another size now, in the same memory, which may have grown.
+      const at::Tensor whole = whole_storage(written, owned->bytes.storage_offset());
+      if (static_cast<size_t>(whole.numel()) > buffer->nbytes) {
+        resize_storage(*impl->unsafe_storage().unsafeGetStorageImpl(), whole.numel());
+      }
+      impl->set_sizes_and_strides(written.sizes(), written.strides());
+      assign(buffer, whole, layout_after_write(tensor, *buffer));
     });
   }
 
@@ -329,6 +353,7 @@ class HostCall {
   c10::Device device_{c10::DeviceType::PrivateUse1, 0};
   c10::SmallVector<c10::IValue, 8> originals_;
   c10::SmallVector<c10::IValue, 2> hosts_; // of the written arguments, in order
+  c10::SmallVector<std::pair<at::Tensor, at::Tensor>, 8> made_; // operands and their copies
   c10::SmallVector<const void*, 8> read_; // the memory of every operand
   c10::SmallVector<Owned, 2> owned_;
 };

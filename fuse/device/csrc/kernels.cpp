@@ -1,6 +1,7 @@
 // Kernels with a meaning of their own: factories, views, resizing, copies, host reads.
 #include <ATen/EmptyTensor.h>
 #include <ATen/ExpandUtils.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/native/transformers/attention.h>
 #include <ATen/native/transformers/sdp_utils_cpp.h>
 #include <ATen/ops/_reshape_alias_native.h>
@@ -284,6 +285,12 @@ at::Tensor find_nonzero(const at::Tensor& self) {
 }
 
 at::Tensor& nonzero_out(const at::Tensor& self, at::Tensor& out) {
+  TORCH_CHECK(
+      out.scalar_type() == at::kLong,
+      "nonzero: Expected out tensor to have scalar type Long but got scalar type ",
+      out.scalar_type());
+  at::assert_no_internal_overlap(out);
+  at::assert_no_overlap(out, self);
   at::Tensor found = find_nonzero(self);
   out.resize_(found.sizes());
   return out.copy_(found);
@@ -304,6 +311,12 @@ at::Tensor select_masked(const at::Tensor& self, const at::Tensor& mask) {
 }
 
 at::Tensor& masked_select_out(const at::Tensor& self, const at::Tensor& mask, at::Tensor& out) {
+  TORCH_CHECK(
+      self.scalar_type() == out.scalar_type(),
+      "masked_select(): self and result must have the same scalar type");
+  at::assert_no_internal_overlap(out);
+  at::assert_no_overlap(out, self);
+  at::assert_no_overlap(out, mask);
   at::Tensor found = select_masked(self, mask);
   out.resize_(found.sizes());
   return out.copy_(found);
@@ -343,6 +356,19 @@ at::Tensor view_as_real(const at::Tensor& self) {
 }
 at::Tensor view_as_complex(const at::Tensor& self) {
   return at::native::view_as_complex(self);
+}
+
+// A view of nothing, as on the CPU, where there is nothing to shuffle.
+at::Tensor channel_shuffle(const at::Tensor& self, int64_t groups) {
+  static const auto op =
+      c10::Dispatcher::singleton().findSchemaOrThrow("aten::channel_shuffle", "");
+  static const OpInfo& info = OpInfo::of(op);
+  if (self.numel() == 0) {
+    return self.alias();
+  }
+  torch::jit::Stack stack{self, groups};
+  Recorder::global().record(op, info, &stack);
+  return stack[0].toTensor();
 }
 
 // ---- attention: which kernel PyTorch calls for scaled_dot_product_attention ------------------
@@ -407,6 +433,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("view", &view);
   m.impl("_reshape_alias", &reshape_alias);
   m.impl("unfold", &unfold);
+  m.impl("channel_shuffle", &channel_shuffle);
   m.impl("view_as_real", &view_as_real);
   m.impl("view_as_complex", &view_as_complex);
 }

@@ -129,8 +129,10 @@ class Recorder {
       const c10::OperatorHandle& op,
       const OpInfo& info,
       c10::ArrayRef<c10::IValue> arguments);
+  // `meta` are the arguments on meta tensors, those of out= resized by inference.
   void describe_writes(
       TrieNode& node,
+      const c10::OperatorHandle& op,
       const OpInfo& info,
       c10::ArrayRef<c10::IValue> arguments,
       const torch::jit::Stack& meta);
