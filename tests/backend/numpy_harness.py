@@ -23,7 +23,7 @@ from fuse.backends.numpy.rules.context import RuleContext, convert
 from fuse.backends.numpy.rules.registry import REFUSALS, Rule, Unsupported
 from fuse.trace.spec import TensorSpec
 from tests.backend import rule_harness
-from tests.backend.rule_harness import bind, find, promote
+from tests.backend.rule_harness import bind, find, promote, to_numpy
 
 
 class _Recording(dict[str, Rule]):
@@ -44,10 +44,7 @@ RULES = _Recording(registry.RULES)
 def to_array(tensor: torch.Tensor) -> np.ndarray:
     """A read-only copy."""
     tensor = tensor.detach().resolve_conj().resolve_neg().contiguous().clone()
-    if tensor.dtype == torch.bfloat16:
-        array = tensor.view(torch.int16).numpy().view("bfloat16")
-    else:
-        array = tensor.numpy()
+    array = to_numpy(tensor)
     array.flags.writeable = False
     return array
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import ml_dtypes  # noqa: F401  (registers bfloat16 with NumPy)
+import ml_dtypes  # noqa: F401  (registers bfloat16 and 8-bit floats with NumPy)
 import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -22,6 +22,8 @@ from fuse.backends.xla.rules.registry import RULES, STATIC_SCALARS, RuleContext,
 from fuse.trace.spec import TensorSpec
 
 DROPPED = {"layout", "device", "pin_memory", "memory_format", "generator", "out", "non_blocking"}
+UNKNOWN_TO_NUMPY = {torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2}
+INTEGER = {1: torch.int8, 2: torch.int16}
 TOLERANCE = {
     torch.float16: (2e-3, 2e-3),
     torch.bfloat16: (1.6e-2, 1.6e-2),
@@ -42,15 +44,22 @@ def find(name: str) -> torch._ops.OpOverload:
 
 def to_array(tensor: torch.Tensor) -> jax.Array:
     tensor = tensor.detach().resolve_conj().resolve_neg().contiguous()
-    if tensor.dtype == torch.bfloat16:
-        return jnp.asarray(tensor.view(torch.int16).numpy().view("bfloat16"))
-    return jnp.asarray(tensor.numpy())
+    return jnp.asarray(to_numpy(tensor))
+
+
+def to_numpy(tensor: torch.Tensor) -> np.ndarray:
+    """The memory of a contiguous tensor, in NumPy's dtype of that name."""
+    if tensor.dtype in UNKNOWN_TO_NUMPY:
+        name = str(tensor.dtype).removeprefix("torch.")
+        return tensor.view(INTEGER[tensor.itemsize]).numpy().view(name)
+    return tensor.numpy()
 
 
 def to_tensor(array: Any) -> torch.Tensor:
     array = np.array(array)
-    if array.dtype.name == "bfloat16":
-        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    dtype = getattr(torch, array.dtype.name)
+    if dtype in UNKNOWN_TO_NUMPY:
+        return torch.from_numpy(array.view(f"int{8 * array.itemsize}")).view(dtype)
     return torch.from_numpy(array)
 
 
@@ -104,6 +113,8 @@ def promote(positional: list[Any], keyword: dict[str, Any], out: list[torch.Tens
     tensors = [value for value in operands if isinstance(value, torch.Tensor)]
     if not tensors:
         return str(out[0].dtype).removeprefix("torch.") if out else "float32"
+    if any(value.dtype.is_floating_point and value.itemsize == 1 for value in tensors):
+        return "float32"  # PyTorch promotes no 8-bit floats
     result: Any = tensors[0]
     for other in operands:
         if other is not tensors[0]:

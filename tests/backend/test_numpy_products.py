@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from fuse.backends.numpy.rules.registry import REFUSALS
 from tests.backend import test_rules_convolution, test_rules_matmul
 from tests.backend.numpy_harness import (
     RULES,
@@ -17,7 +18,11 @@ from tests.backend.numpy_harness import (
 )
 from tests.backend.test_rules_matmul import r
 
-adopt(test_rules_matmul, globals(), leave_out=("test_every_rule_is_registered",))
+adopt(
+    test_rules_matmul,
+    globals(),
+    leave_out=("test_every_rule_is_registered", "test_scales_of_blocks_are_refused"),
+)
 adopt(test_rules_convolution, globals())
 
 
@@ -35,6 +40,12 @@ def test_half_precision_operands_with_a_float32_result(dtype: torch.dtype) -> No
         result = RULES[name](context, *map(to_array, operands), "float32")
         assert result.dtype == "float32"
         torch.testing.assert_close(to_tensor(result), expected)
+
+
+def test_scales_of_blocks_have_no_definition() -> None:
+    refuse = REFUSALS["_scaled_mm_v2"]
+    assert refuse(None, None, None, [], (0,), (0,), [], (2,)) == "scales of blocks of a matrix"
+    assert refuse(None, None, None, [], (0,), (0,), [], (1,)) is None
 
 
 def test_every_rule_is_called() -> None:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from fuse.backends.xla.rules.registry import RULES
-from tests.backend.rule_harness import check
+from fuse.backends.xla.rules.registry import RULES, RuleContext, Unsupported
+from tests.backend.rule_harness import check, run, to_array
 
 _GENERATOR = torch.Generator().manual_seed(0)
 FLOAT, HALF, BF16, DOUBLE = torch.float32, torch.float16, torch.bfloat16, torch.float64
@@ -100,3 +100,36 @@ def test_trilinear(dtype: torch.dtype) -> None:
 def test_every_rule_is_registered() -> None:
     names = {name for name, _ in PRODUCTS + ADDITIONS}
     assert names | {"_addmm_activation", "_int_mm", "_trilinear"} <= set(RULES)
+
+
+@pytest.mark.parametrize("bias", (None, r(8).bfloat16()))
+@pytest.mark.parametrize("dtype", (torch.float8_e4m3fn, torch.float8_e5m2))
+def test_scaled_products_of_8_bit_floats(dtype: torch.dtype, bias: torch.Tensor | None) -> None:
+    x, y = r(4, 16).to(dtype), r(8, 16).to(torch.float8_e4m3fn).t()
+    for scale in (0.5, 3.0):
+        one, two = torch.tensor(scale), torch.tensor([1.25])
+        check("_scaled_mm", x, y, one, two, bias, None, BF16)
+        check("_scaled_mm", x, y, one, two, bias, None, FLOAT)
+        check("_scaled_mm_v2", x, y, [one], [0], [0], [two], [0], [0], bias, BF16)
+    rows, columns = r(4, 1).abs() + 1, r(1, 8).abs() + 1
+    check("_scaled_mm_v2", x, y, [rows], [1], [0], [columns], [1], [0], bias, BF16)
+
+
+@pytest.mark.parametrize("dtype", (torch.float8_e4m3fn, torch.float8_e5m2))
+def test_scaled_products_saturate_or_overflow(dtype: torch.dtype) -> None:
+    x, y = r(4, 16).to(dtype), r(8, 16).to(torch.float8_e4m3fn).t()
+    for scale in (1.0, 1e6):
+        for divisor in (None, torch.tensor(0.25)):
+            one = torch.tensor(1.0)
+            (result,), (want,) = run("_scaled_mm", x, y, torch.tensor(scale), one, None, divisor)
+            assert result.dtype == want.dtype == dtype
+            # A step of the narrow dtype is an eighth or a quarter.
+            torch.testing.assert_close(result.float(), want.float(), rtol=0.25, atol=1e-3)
+
+
+def test_scales_of_blocks_are_refused() -> None:
+    x, y, one = (to_array(r(2, 2)) for _ in range(3))
+    with pytest.raises(Unsupported, match="blocks"):
+        RULES["_scaled_mm_v2"](
+            RuleContext((), "float32"), x, y, [one], (2,), (0,), [one], (0,), (0,)
+        )

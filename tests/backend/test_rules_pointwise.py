@@ -368,6 +368,8 @@ def test_integer_to_negative_power_is_refused() -> None:
         RULES["pow.Tensor_Scalar"](context, np.array([2]), -1)
 
 
-def test_complex_logaddexp_is_refused() -> None:
-    with pytest.raises(Unsupported, match="complex"):
-        run("logaddexp", COMPLEX, COMPLEX)
+def test_complex_logaddexp() -> None:
+    for dtype in (torch.complex64, torch.complex128):
+        x = COMPLEX.to(dtype)
+        check("logaddexp", x, x.flip(0))
+        check("logaddexp", x[:, None], 30 * x[None, :])

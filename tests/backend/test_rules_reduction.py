@@ -48,6 +48,16 @@ def test_sums(dtype: torch.dtype) -> None:
             check("prod.dim_int", truth, 1, dtype=torch.bool)
 
 
+@pytest.mark.parametrize("dtype", [*ALL, torch.float64, torch.int8])
+def test_hashes(dtype: torch.dtype) -> None:
+    x = sample(3, 4, 5, dtype=dtype)
+    check("hash_tensor", x)
+    check("hash_tensor", x, [1], keepdim=True)
+    check("hash_tensor", x, [0, 2])
+    check("hash_tensor", x[:, :0], [0])
+    check("hash_tensor", torch.tensor([0.0, -0.0, INF, 1e-300, -2.5]))
+
+
 def test_sums_that_convert() -> None:
     check("sum", sample(6, dtype=torch.int64), dtype=torch.bfloat16)
     check("sum", torch.full((300,), 1, dtype=torch.uint8), dtype=torch.uint8)  # wraps

@@ -43,6 +43,69 @@ def _mm_dtype(ctx: RuleContext, x: Array, y: Array, out_dtype: str) -> Array:
     return product(ctx, x, y)
 
 
+_TENSOR_WISE, _ROW_WISE = 0, 1  # torch.nn.functional.ScalingType
+
+
+def _scaled_product(
+    ctx: RuleContext, x: Array, y: Array, scales: tuple[Array, Array], bias: Array | None
+) -> Array:
+    """The product of 8-bit floats times their scales: of the tensors, or of rows and columns.
+
+    ATen's kernel on the CPU, oneDNN, saturates the one format that has no infinities, and takes
+    no notice of ``scale_result``.
+    """
+    left, right = (f if f.size > 1 else f.reshape(()) for f in scales)
+    result = (x.astype(np.float32) * left) @ (y.astype(np.float32) * right)
+    result = result if bias is None else result + bias.astype(np.float32)
+    return np.clip(result, -448, 448) if ctx.out[0].dtype == "float8_e4m3fn" else result
+
+
+@rule("_scaled_mm")
+def _scaled_mm(
+    ctx: RuleContext,
+    x: Array,
+    y: Array,
+    scale_a: Array,
+    scale_b: Array,
+    bias: Array | None = None,
+    scale_result: Array | None = None,
+    *_options: Any,
+) -> Array:
+    return _scaled_product(ctx, x, y, (scale_a, scale_b), bias)
+
+
+def _refuse_blocks(
+    ctx: RuleContext,
+    x: Array,
+    y: Array,
+    scale_a: list[Array],
+    recipe_a: tuple[int, ...],
+    swizzle_a: tuple[int, ...],
+    scale_b: list[Array],
+    recipe_b: tuple[int, ...],
+    *_options: Any,
+) -> str | None:
+    known = {*recipe_a, *recipe_b} <= {_TENSOR_WISE, _ROW_WISE}
+    return None if known else "scales of blocks of a matrix"
+
+
+@rule("_scaled_mm_v2", refuse=_refuse_blocks)
+def _scaled_mm_recipes(
+    ctx: RuleContext,
+    x: Array,
+    y: Array,
+    scale_a: list[Array],
+    recipe_a: tuple[int, ...],
+    swizzle_a: tuple[int, ...],
+    scale_b: list[Array],
+    recipe_b: tuple[int, ...],
+    swizzle_b: tuple[int, ...],
+    bias: Array | None = None,
+    *_options: Any,
+) -> Array:
+    return _scaled_product(ctx, x, y, (scale_a[0], scale_b[0]), bias)
+
+
 @rule("vdot")
 def _vdot(ctx: RuleContext, u: Array, v: Array) -> Array:
     return product(ctx, np.conj(ctx.widened(u)), v)

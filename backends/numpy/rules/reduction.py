@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fuse.backends.numpy.rules.context import convert
-from fuse.backends.numpy.rules.elementwise import is_complex, is_nan
+from fuse.backends.numpy.rules.elementwise import is_complex, is_float, is_nan
 from fuse.backends.numpy.rules.registry import Rule, RuleContext, rule
 
 Array = np.ndarray
@@ -80,6 +80,19 @@ def _prod(
 ) -> Array:
     wide = _accumulated(ctx, x)
     return _shaped(ctx, np.prod(wide, axis=axes_of(dim, x.ndim), dtype=wide.dtype))
+
+
+def _refuse_hash_modes(*_arguments: Any, mode: int = 0, **_options: Any) -> str | None:
+    return None if mode == 0 else f"hash mode {mode}"
+
+
+@rule("hash_tensor", refuse=_refuse_hash_modes)
+def _hash_tensor(
+    ctx: RuleContext, x: Array, dim: Dims = (), *, keepdim: bool = False, mode: int = 0
+) -> Array:
+    """Exclusive or of the elements' bits: as float64, as int64 or as bool."""
+    bits = convert(x, "float64" if is_float(x) else "int64").view(np.uint64)
+    return _shaped(ctx, np.bitwise_xor.reduce(bits, axis=axes_of(dim, x.ndim)))
 
 
 @rule("count_nonzero", "count_nonzero.dim_IntList")

@@ -33,7 +33,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from fuse.backends.xla.rules.registry import RuleContext, rule
+from fuse.backends.xla.rules.registry import RuleContext, Unsupported, rule
 
 Dimensions = tuple[tuple[tuple[int, ...], tuple[int, ...]], tuple[tuple[int, ...], tuple[int, ...]]]
 
@@ -118,6 +118,62 @@ def _mm_dtype(ctx: RuleContext, x: jax.Array, y: jax.Array, out_dtype: str) -> j
 def _int_mm(ctx: RuleContext, x: jax.Array, y: jax.Array) -> jax.Array:
     """int8 or uint8 operands, int32 sums."""
     return lax.dot_general(x, y, (((1,), (0,)), ((), ())), preferred_element_type=jnp.int32)
+
+
+_TENSOR_WISE, _ROW_WISE = 0, 1  # torch.nn.functional.ScalingType
+
+
+def _scaled_product(
+    ctx: RuleContext,
+    x: jax.Array,
+    y: jax.Array,
+    scales: tuple[jax.Array, jax.Array],
+    bias: jax.Array | None,
+) -> jax.Array:
+    """The product of 8-bit floats times their scales: of the tensors, or of rows and columns.
+
+    ATen's kernel on the CPU, oneDNN, saturates the one format that has no infinities, and takes
+    no notice of ``scale_result``.
+    """
+    factors = (scale.astype(jnp.float32) for scale in scales)
+    left, right = (f if f.size > 1 else f.reshape(()) for f in factors)
+    result = matmul(ctx, x.astype(jnp.float32) * left, y.astype(jnp.float32) * right)
+    result = result if bias is None else result + bias.astype(jnp.float32)
+    return jnp.clip(result, -448, 448) if ctx.out[0].dtype == "float8_e4m3fn" else result
+
+
+@rule("_scaled_mm")
+def _scaled_mm(
+    ctx: RuleContext,
+    x: jax.Array,
+    y: jax.Array,
+    scale_a: jax.Array,
+    scale_b: jax.Array,
+    bias: jax.Array | None = None,
+    scale_result: jax.Array | None = None,
+    out_dtype: str | None = None,
+    use_fast_accum: bool = False,
+) -> jax.Array:
+    return _scaled_product(ctx, x, y, (scale_a, scale_b), bias)
+
+
+@rule("_scaled_mm_v2")
+def _scaled_mm_recipes(
+    ctx: RuleContext,
+    x: jax.Array,
+    y: jax.Array,
+    scale_a: list[jax.Array],
+    recipe_a: tuple[int, ...],
+    swizzle_a: tuple[int, ...],
+    scale_b: list[jax.Array],
+    recipe_b: tuple[int, ...],
+    swizzle_b: tuple[int, ...],
+    bias: jax.Array | None = None,
+    *_options: Any,
+) -> jax.Array:
+    if not {*recipe_a, *recipe_b} <= {_TENSOR_WISE, _ROW_WISE}:
+        raise Unsupported("scales of blocks of a matrix")
+    return _scaled_product(ctx, x, y, (scale_a[0], scale_b[0]), bias)
 
 
 @rule("addmm", "baddbmm")

@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from fuse.backends.xla.rules.registry import Rule, RuleContext, Unsupported, rule
@@ -110,6 +111,21 @@ def _prod(
     if values.dtype == jnp.bool_:
         return _shaped(ctx, lax.reduce_and(values, axes))
     return _shaped(ctx, lax.reduce_prod(values, axes))
+
+
+@rule("hash_tensor")
+def _hash_tensor(
+    ctx: RuleContext, x: jax.Array, dim: Dims = (), *, keepdim: bool = False, mode: int = 0
+) -> Any:
+    """Exclusive or of the elements' bits: as float64, as int64 or as bool."""
+    if mode != 0:
+        raise Unsupported(f"hash mode {mode}")
+    if jnp.issubdtype(x.dtype, jnp.floating):
+        bits = lax.bitcast_convert_type(x.astype(jnp.float64), jnp.uint64)
+    else:
+        bits = x.astype(jnp.int64).astype(jnp.uint64)
+    zero = np.zeros((), np.uint64)
+    return _shaped(ctx, lax.reduce(bits, zero, lax.bitwise_xor, axes_of(dim, x.ndim)))
 
 
 @rule("count_nonzero", "count_nonzero.dim_IntList")
