@@ -6,6 +6,7 @@ import jax
 import pytest
 import torch
 
+from fuse.backends.xla.rules.registry import Unsupported
 from tests.backend.rule_harness import check, run, unreached
 
 DTYPES = [torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.complex64]
@@ -145,6 +146,13 @@ def test_negative_zero_and_nan_outside_the_band_become_zero():
     (lower,), _ = run("tril", value)
     assert torch.equal(lower, torch.tensor([[-0.0, 0.0], [float("inf"), -1.0]]))
     assert torch.signbit(lower[0, 0]) and not torch.signbit(lower[0, 1])
+
+
+def test_repeats_have_a_known_total() -> None:
+    check("repeat_interleave.Tensor", torch.tensor([2, 0, 3, 1]), output_size=6)
+    check("repeat_interleave.Tensor", torch.tensor([0, 4]), output_size=4)
+    with pytest.raises(Unsupported, match="depends on the data"):
+        check("repeat_interleave.Tensor", torch.tensor([4, 0, 1]))
 
 
 @pytest.mark.parametrize(
