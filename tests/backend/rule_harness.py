@@ -8,6 +8,7 @@ collects every ATen call that PyTorch's operator database makes for entry NAME o
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -18,7 +19,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import fuse.backends.xla.rules
-from fuse.backends.xla.rules.registry import RULES, STATIC_SCALARS, RuleContext, Unsupported
+from fuse.backends.xla.rules import registry
+from fuse.backends.xla.rules.registry import STATIC_SCALARS, RuleContext, Unsupported
 from fuse.trace.spec import TensorSpec
 
 DROPPED = {"layout", "device", "pin_memory", "memory_format", "generator", "out", "non_blocking"}
@@ -30,6 +32,40 @@ TOLERANCE = {
     torch.float32: (1e-4, 1e-5),
     torch.complex64: (1e-4, 1e-5),
 }
+
+
+class Recording(dict[str, Callable[..., Any]]):
+    """A table of rules that remembers which were asked for."""
+
+    def __init__(self, table: dict[str, Callable[..., Any]]) -> None:
+        super().__init__(table)
+        self.reached: set[str] = set()
+
+    def __getitem__(self, name: str) -> Callable[..., Any]:
+        self.reached.add(name)
+        return super().__getitem__(name)
+
+    def unreached(self, package: str, families: tuple[str, ...]) -> set[str]:
+        """Rules of the files ``families`` that no test of this process has called so far."""
+        found = set()
+        for family in families:
+            mine = {n for n, rule in self.items() if module_of(rule) == f"{package}.{family}"}
+            assert mine, f"no rules in {package}.{family}"
+            found |= mine - self.reached
+        return found
+
+
+def module_of(function: Callable[..., Any]) -> str:
+    """Where a rule was written; ``functools.partial`` objects are looked through."""
+    return str(getattr(function, "func", function).__module__)
+
+
+RULES = Recording(registry.RULES)
+
+
+def unreached(*families: str) -> set[str]:
+    """Rules of these files (``"shape"``) that no test of this process has called so far."""
+    return RULES.unreached("fuse.backends.xla.rules", families)
 
 
 def overload_name(overload: torch._ops.OpOverload) -> str:

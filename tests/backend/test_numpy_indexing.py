@@ -15,7 +15,6 @@ adopt(
     test_rules_indexing,
     globals(),
     leave_out=(
-        "test_every_rule_of_the_family_is_tested",
         "test_refuses_what_has_no_static_shape",  # NumPy covers a mask among several indices
         "test_bag_sizes_have_the_length_that_was_inferred",  # calls rules on JAX arrays
     ),

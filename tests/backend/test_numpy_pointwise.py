@@ -11,12 +11,11 @@ adopt(
     test_rules_pointwise,
     globals(),
     leave_out=(
-        "test_every_rule_is_reached",
         "test_scalars_may_be_arrays",  # a Scalar is always a number here
         "test_integer_to_negative_power_is_refused",  # PyTorch refuses it at the call
     ),
 )
-adopt(test_rules_factories, globals(), leave_out=("test_every_rule_is_reached",))
+adopt(test_rules_factories, globals())
 
 
 def test_complex_logaddexp() -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 
-from fuse.backends.numpy.rules.registry import Unsupported
 from tests.backend import test_rules_shape
 from tests.backend.numpy_harness import adopt, check, unreached
 
@@ -13,16 +11,9 @@ adopt(
     test_rules_shape,
     globals(),
     leave_out=(
-        "test_every_rule_of_the_family_is_tested",
         "test_emits_what_it_needs_and_no_more",  # which XLA operations
     ),
 )
-
-
-def test_repeats_with_a_known_total() -> None:
-    check("repeat_interleave.Tensor", torch.tensor([4, 0, 1]), output_size=5)
-    with pytest.raises(Unsupported, match="depends on the data"):
-        check("repeat_interleave.Tensor", torch.tensor([4, 0, 1]))
 
 
 def test_pixels_of_nothing() -> None:

@@ -8,10 +8,10 @@ import jax
 import pytest
 import torch
 
-from fuse.backends.xla.rules.registry import RULES, RuleContext, Unsupported
+from fuse.backends.xla.rules.registry import RuleContext, Unsupported
 from fuse.trace.spec import TensorSpec
 from tests.backend import rule_harness
-from tests.backend.rule_harness import check, to_array, to_tensor
+from tests.backend.rule_harness import RULES, check, to_array, to_tensor, unreached
 
 _GENERATOR = torch.Generator().manual_seed(0)
 FORWARD = "_scaled_dot_product_flash_attention_for_cpu"
@@ -104,3 +104,7 @@ def test_dropout_is_refused() -> None:
     context = RuleContext(out=(), result_type="float32")
     with pytest.raises(Unsupported, match="dropout"):
         RULES[FORWARD](context, *map(to_array, operands()), 0.5, False)
+
+
+def test_every_rule_is_reached() -> None:
+    assert unreached("attention") == set()

@@ -8,9 +8,9 @@ import jax
 import pytest
 import torch
 
-from fuse.backends.xla.rules.registry import RULES, RuleContext
+from fuse.backends.xla.rules.registry import RuleContext
 from fuse.trace.spec import TensorSpec
-from tests.backend.rule_harness import check, to_array, to_tensor
+from tests.backend.rule_harness import RULES, check, to_array, to_tensor, unreached
 
 _GENERATOR = torch.Generator().manual_seed(0)
 Case = tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]
@@ -137,3 +137,7 @@ def test_overrideable(
 
 def test_conv_tbc() -> None:
     check("conv_tbc", r(7, 2, 3), r(3, 3, 4), r(4), 1)
+
+
+def test_every_rule_is_reached() -> None:
+    assert unreached("convolution") == set()

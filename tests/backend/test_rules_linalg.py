@@ -11,7 +11,7 @@ import torch
 
 from fuse.backends.xla.rules.registry import RuleContext, Unsupported
 from tests.backend import rule_harness
-from tests.backend.rule_harness import check, run
+from tests.backend.rule_harness import check, run, unreached
 
 _GENERATOR = torch.Generator().manual_seed(0)
 FLOAT, DOUBLE, COMPLEX = torch.float32, torch.float64, torch.complex64
@@ -277,3 +277,7 @@ def test_fourier_in_double_precision() -> None:
     check("_fft_r2c", r(3, 8, dtype=DOUBLE), [1], 1, True)
     check("_fft_c2c", r(3, 8, dtype=torch.complex128), [0, 1], 2, False)
     check("_fft_c2r", r(3, 5, dtype=torch.complex128), [1], 2, 8)
+
+
+def test_every_rule_is_reached() -> None:
+    assert unreached("linalg", "linalg_solve", "fft") == set()

@@ -6,9 +6,9 @@ import jax
 import pytest
 import torch
 
-from fuse.backends.xla.rules.registry import RULES, RuleContext
+from fuse.backends.xla.rules.registry import RuleContext
 from fuse.trace.spec import TensorSpec
-from tests.backend.rule_harness import check, run, to_array, to_tensor
+from tests.backend.rule_harness import RULES, check, run, to_array, to_tensor, unreached
 
 REDUCTIONS = [0, 1, 2]
 FLOAT = [torch.float32, torch.float64, torch.bfloat16]
@@ -184,3 +184,7 @@ def test_cross_entropy_survives_a_large_batch() -> None:
     results, _ = run("nll_loss_forward", x, target, None, 1, IGNORED)
     exact = torch.nn.functional.nll_loss(x.double(), target)
     assert abs(results[0].item() / exact.item() - 1) < 1e-6
+
+
+def test_every_rule_is_reached() -> None:
+    assert unreached("loss", "distance") == set()

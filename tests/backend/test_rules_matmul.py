@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from fuse.backends.xla.rules.registry import RULES, RuleContext, Unsupported
-from tests.backend.rule_harness import check, run, to_array
+from fuse.backends.xla.rules.registry import RuleContext, Unsupported
+from fuse.trace.spec import TensorSpec
+from tests.backend.rule_harness import RULES, check, run, to_array, to_tensor, unreached
 
 _GENERATOR = torch.Generator().manual_seed(0)
 FLOAT, HALF, BF16, DOUBLE = torch.float32, torch.float16, torch.bfloat16, torch.float64
@@ -133,3 +134,23 @@ def test_scales_of_blocks_are_refused() -> None:
         RULES["_scaled_mm_v2"](
             RuleContext((), "float32"), x, y, [one], (2,), (0,), [one], (0,), (0,)
         )
+
+
+@pytest.mark.parametrize("dtype", (HALF, BF16), ids=str)
+def test_products_of_half_precision_in_float32(dtype: torch.dtype) -> None:
+    """PyTorch has these on CUDA alone: compare with the product of widened operands."""
+    x, y, base = r(3, 4, 5, dtype=dtype), r(3, 5, 2, dtype=dtype), r(3, 4, 2)
+    for name, expected, operands in (
+        ("mm.dtype", x[0].float() @ y[0].float(), (x[0], y[0])),
+        ("bmm.dtype", x.float() @ y.float(), (x, y)),
+        ("addmm.dtype", base[0] + x[0].float() @ y[0].float(), (base[0], x[0], y[0])),
+        ("baddbmm.dtype", base + x.float() @ y.float(), (base, x, y)),
+    ):
+        context = RuleContext((TensorSpec("float32", tuple(expected.shape)),), "float32")
+        result = RULES[name](context, *map(to_array, operands), "float32")
+        assert result.dtype == "float32"
+        torch.testing.assert_close(to_tensor(result), expected)
+
+
+def test_every_rule_is_reached() -> None:
+    assert unreached("matmul") == set()

@@ -8,10 +8,10 @@ import jax
 import pytest
 import torch
 
-from fuse.backends.xla.rules.registry import RULES, RuleContext
+from fuse.backends.xla.rules.registry import RuleContext
 from fuse.trace.hidden_writes import HIDDEN_WRITES
 from fuse.trace.spec import TensorSpec
-from tests.backend.rule_harness import check, find, to_array, to_tensor
+from tests.backend.rule_harness import RULES, check, find, to_array, to_tensor, unreached
 
 HALF = [torch.bfloat16, torch.float16]
 FLOAT = [torch.float32, torch.float64, torch.bfloat16]
@@ -96,11 +96,11 @@ def batch_norm_results(name: str, *args: Any) -> list[tuple[torch.Tensor, torch.
     """Pairs of the rule's and PyTorch's results, new running statistics last."""
     copies = [a.clone() if isinstance(a, torch.Tensor) else a for a in args]
     expected = [*find(name)(*copies), copies[3], copies[4]]
-    spec = tuple(TensorSpec(str(t.dtype)[6:], tuple(t.shape)) for t in expected[:3])
+    spec = tuple(TensorSpec(str(t.dtype)[6:], tuple(t.shape)) for t in expected[:-2])
     with jax.enable_x64(True):
         arrays = [to_array(a) if isinstance(a, torch.Tensor) else a for a in args]
         results = RULES[name](RuleContext(out=spec, result_type=spec[0].dtype), *arrays)
-        assert len(results) == 5
+        assert len(results) == len(expected)
         return [
             (to_tensor(r.astype(str(w.dtype)[6:])), w)
             for r, w in zip(results, expected, strict=True)
@@ -212,3 +212,16 @@ def test_safe_softmax_gives_zero_for_a_masked_row() -> None:
     check("_safe_softmax", x, 1)
     check("_safe_softmax", x, 0, torch.float64)
     check("_safe_softmax", x.bfloat16(), -1)
+
+
+def test_batch_norm_that_updates_its_statistics() -> None:
+    args = (randn(4, 3, 5), randn(3), randn(3, seed=1), randn(3), randn(3).abs() + 0.5, 0.1, 1e-5)
+    check("_batch_norm_with_update_functional", *args)
+    pairs = batch_norm_results("_batch_norm_with_update", *args)
+    assert len(pairs) == 6
+    for result, want in pairs:
+        torch.testing.assert_close(result, want)
+
+
+def test_every_rule_is_reached() -> None:
+    assert unreached("normalization", "softmax") == set()

@@ -10,7 +10,7 @@ import torch
 
 from fuse.backends.xla.rules.registry import RuleContext
 from tests.backend import rule_harness
-from tests.backend.rule_harness import check
+from tests.backend.rule_harness import check, unreached
 
 _GENERATOR = torch.Generator().manual_seed(0)
 INF, NAN = float("inf"), float("nan")
@@ -183,3 +183,7 @@ def test_empty_batch() -> None:
     check("max_pool2d_with_indices", r(0, 3, 4, 4), [2, 2])
     check("avg_pool2d", r(0, 3, 4, 4), [2, 2])
     check("_adaptive_avg_pool2d", r(0, 3, 5, 4), [2, 2])
+
+
+def test_every_rule_is_reached() -> None:
+    assert unreached("pooling", "adaptive_pooling") == set()

@@ -8,8 +8,8 @@ import jax
 import pytest
 import torch
 
-from fuse.backends.xla.rules.registry import RULES, RuleContext
-from tests.backend.rule_harness import TOLERANCE, to_array, to_tensor
+from fuse.backends.xla.rules.registry import RuleContext
+from tests.backend.rule_harness import RULES, TOLERANCE, to_array, to_tensor, unreached
 
 BATCH, SIZE, INPUT = 3, 5, 4
 CONTEXT = RuleContext(out=(), result_type="float32")
@@ -107,3 +107,7 @@ def test_gru(dtype: torch.dtype, bias: bool) -> None:
         close(bias_hh, cell.bias_hh.grad)
     else:
         assert bias_ih is None and bias_hh is None
+
+
+def test_every_rule_is_reached() -> None:
+    assert unreached("recurrent") == set()

@@ -8,9 +8,9 @@ import jax
 import pytest
 import torch
 
-from fuse.backends.xla.rules.registry import RULES, RuleContext
+from fuse.backends.xla.rules.registry import RuleContext
 from fuse.trace.spec import TensorSpec
-from tests.backend.rule_harness import check, run, to_array, to_tensor
+from tests.backend.rule_harness import RULES, check, run, to_array, to_tensor, unreached
 
 NAN, INF = float("nan"), float("inf")
 FLOAT = [torch.float32, torch.bfloat16]
@@ -327,3 +327,7 @@ def test_scalars_may_be_dynamic(
         for one, other in zip(jax.tree.leaves(constant), jax.tree.leaves(changed), strict=True):
             assert one.dtype == other.dtype
             assert torch.equal(to_tensor(one), to_tensor(other))
+
+
+def test_every_rule_is_reached() -> None:
+    assert unreached("reduction", "scan") == set()

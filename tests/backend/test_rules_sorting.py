@@ -14,9 +14,9 @@ import jax.numpy as jnp
 import pytest
 import torch
 
-from fuse.backends.xla.rules.registry import RULES, RuleContext, Unsupported
+from fuse.backends.xla.rules.registry import RuleContext, Unsupported
 from fuse.backends.xla.rules.sorting import stable_order
-from tests.backend.rule_harness import check, run, to_array, to_tensor
+from tests.backend.rule_harness import RULES, check, run, to_array, to_tensor, unreached
 
 NAN, INF = float("nan"), float("inf")
 WIDE = [torch.float64, torch.int64]
@@ -232,3 +232,7 @@ def test_histc(dtype: torch.dtype) -> None:
     check("histc", torch.full((5,), 2.0, dtype=dtype), 3)
     check("histc", torch.tensor([0.0, 1.0, 2.0, NAN, 5.0], dtype=dtype), 4, 0, 2)
     check("histc", torch.empty(0, dtype=dtype), 4)
+
+
+def test_every_rule_is_reached() -> None:
+    assert unreached("sorting") == set()

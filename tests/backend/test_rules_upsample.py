@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from fuse.backends.xla.rules.registry import RULES
-from tests.backend.rule_harness import check, find
+from tests.backend.rule_harness import RULES, check, find, unreached
 
 _GENERATOR = torch.Generator().manual_seed(0)
 SIZES: dict[int, list[tuple[tuple[int, ...], tuple[int, ...]]]] = {
@@ -102,3 +101,7 @@ def test_every_rule_exists_in_pytorch() -> None:
     names = [name for name in RULES if "upsample" in name]
     assert len(names) == 39
     assert all(find(name) for name in names)
+
+
+def test_every_rule_is_reached() -> None:
+    assert unreached("upsample", "grid_sample") == set()
