@@ -31,10 +31,11 @@ def numpy_backend() -> Iterator[None]:
 
 @contextmanager
 def recorder(limit: int | None = None, shape_cap: int = 0) -> Iterator[None]:
-    """The block starts with an empty trie and other bounds."""
+    """The block starts with an empty trie, other bounds, and nothing warned about yet."""
     core, engine = lazy.core(), lazy.engine()
     torch.tpu.synchronize()
     core.forget()
+    engine._warned.clear()
     core.set_limit(limit or engine.max_operations)
     core.set_shape_cap(shape_cap)
     try:
@@ -191,6 +192,30 @@ def test_generating_over_growing_lengths_meets_the_cap() -> None:
         found = generate(device, DEVICE, 512)
     assert compiles() - before <= 40
     assert found == generate(host, torch.device("cpu"), 512)
+
+
+@pytest.mark.parametrize("masked", ["causal", "bias", "truth"])
+def test_attention_over_changing_lengths_trains_uncompiled(masked: str) -> None:
+    """Past the cap, attention and its gradient run on the host, where PyTorch has no kernel."""
+
+    def losses(device: torch.device) -> list[float]:
+        torch.manual_seed(0)
+        layer = nn.Linear(8, 24).to(device)
+        found = []
+        for length in (3, 5, 4, 6, 7, 9, 8):
+            x = torch.randn(1, length, 8).to(device)
+            q, k, v = layer(x).view(1, length, 2, 3, 4).permute(3, 0, 2, 1, 4).unbind(0)
+            mask = torch.randn(length, length).to(device).tril(1)
+            mask = {"causal": None, "bias": mask, "truth": mask > -1}[masked]
+            mixed = F.scaled_dot_product_attention(q, k, v, mask, is_causal=mask is None)
+            loss = mixed.square().mean()
+            loss.backward()
+            found += [loss.item(), layer.weight.grad.norm().item()]
+        return found
+
+    with recorder(shape_cap=2), pytest.warns(ShapeCapWarning, match="runs uncompiled"):
+        found = losses(DEVICE)
+    assert found == pytest.approx(losses(torch.device("cpu")), rel=1e-4)
 
 
 def test_a_loop_without_reads_is_bounded_in_traces_and_memory() -> None:
