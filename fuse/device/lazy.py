@@ -114,6 +114,7 @@ def _start() -> None:
     _pid = os.getpid()
     _state.update(core=native, engine=instance, meta=meta.register())
     _state["composites"] = composites.register()
+    _state["host attention"] = importlib.import_module("fuse.device.host_attention").register()
     _state["generators"] = _make_generators(native, instance.backend.device_count())
     if "seed" in _state:
         for generator in _state["generators"]:

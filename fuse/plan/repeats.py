@@ -61,7 +61,8 @@ def find_repeats(tokens: Sequence[int], smallest: int = 8) -> list[Repeat]:
 
     Greedy from the left: at each position the shift that covers most is taken, the shorter
     period where two cover the same. Blocks shorter than ``smallest`` are joined until they
-    are not, so that every block is worth an executable of its own.
+    are not, so that every block is worth an executable of its own; as many of them as leave
+    the fewest operations over, which would be one more executable.
     """
     hashes = _Hashes(tokens)
     places: dict[int, list[int]] = defaultdict(list)
@@ -94,13 +95,14 @@ def _best_at(
     for other in following:
         period = other - position
         reach = hashes.common(position, other) + period
-        joined = period * -(-smallest // period)
-        count = reach // joined
-        if count < 2:
-            continue
-        candidate = Repeat(position, joined, count)
-        if best is None or candidate.stop - candidate.start > best.stop - best.start:
-            best = candidate
+        fewest = -(-smallest // period)
+        for joined in range(fewest * period, 2 * fewest * period, period):
+            count = reach // joined
+            if count < 2:
+                break
+            candidate = Repeat(position, joined, count)
+            if best is None or candidate.stop - candidate.start > best.stop - best.start:
+                best = candidate
     return best
 
 

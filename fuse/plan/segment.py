@@ -2,7 +2,8 @@
 
 Short traces stay whole: their work is dominated by the calls themselves. A longer one is cut
 
-* where a long stretch without dense anchors begins and ends (an optimizer's update);
+* where a long stretch without dense anchors begins and ends (an optimizer's update), or where
+  its repeats begin if that is soon after;
 * at the borders of repeated blocks, so that equal blocks share one executable;
 * at the peak of live bytes, where forward work turns into backward work: what is alive there
   has to exist anyway, and XLA would compute some of it a second time across the border.
@@ -58,10 +59,30 @@ def segments(
     position = 0
     for start, stop in light:
         if stop - start >= LIGHT:
-            result += _heavy(position, start, tokens, alive)
-            result += _light(start, stop, tokens, alive)
+            first = _after_head(start, stop, tokens)
+            result += _heavy(position, first, tokens, alive)
+            result += _light(first, stop, tokens, alive)
             position = stop
     return result + _heavy(position, total, tokens, alive)
+
+
+def _after_head(start: int, stop: int, tokens: Sequence[int]) -> int:
+    """Where a light stretch's repeats begin, if that is soon: what is before ends heavy work.
+
+    As a chunk of its own it would cost a call, and a deep program an executable that a shallow
+    one, whose update is too short to repeat, does not need. For the same reason blocks that
+    are equal there too end with the stretch, and what they leave over comes before them.
+    """
+    repeats = find_repeats(tokens[start:stop], SMALLEST_LIGHT)
+    if not repeats:
+        return start
+    first, last = start + repeats[0].start, start + repeats[-1].stop
+    over = first + stop - last
+    if len(repeats) == 1 and over - start < LIGHT:
+        period = repeats[0].period
+        if tokens[over : stop - period] == tokens[over + period : stop]:
+            return over
+    return first if first - start < LIGHT else start
 
 
 def _heavy(start: int, stop: int, tokens: Sequence[int], alive: Sequence[int]) -> list[Segment]:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fuse.plan import segment
 from fuse.plan.repeats import Repeat, find_repeats, smallest_period
 from fuse.plan.segment import LONGEST, segments
 
@@ -34,6 +35,33 @@ def test_repeats_are_found(drawing: str, expected: list[Repeat]) -> None:
 def test_short_blocks_are_joined() -> None:
     found = find_repeats(tokens("a" * 40), smallest=8)
     assert found == [Repeat(0, 8, 5)]
+
+
+def test_blocks_are_joined_so_that_little_is_left_over() -> None:
+    # 19 pairs in blocks of 4 or more pairs: 4 x 4 leaves 3 pairs, 3 x 6 leaves one
+    assert find_repeats(tokens("ab" * 19), smallest=8) == [Repeat(0, 12, 3)]
+    assert find_repeats(tokens("ab" * 21), smallest=8) == [Repeat(0, 14, 3)]
+
+
+def test_what_comes_shortly_before_an_updates_repeats_belongs_to_the_work_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in {"SMALLEST_LIGHT": 6, "LIGHT": 8}.items():
+        monkeypatch.setattr(segment, name, value)
+
+    def drawn(head: str, update: str, anchors: str = "MNOPQ") -> list[str]:
+        text = anchors + head + update
+        light = [(len(anchors), len(text))]
+        found = segment.segments(tokens(text), [0] * len(text), light, 0)
+        return [text[piece.start : piece.stop] for piece in found]
+
+    assert drawn("xyz", "uvw" * 6) == ["MNOPQxyz", *["uvwuvw"] * 3]
+    assert drawn("", "uvw" * 6) == ["MNOPQ", *["uvwuvw"] * 3]
+    assert drawn("hijklmnop", "uvw" * 6) == ["MNOPQ", "hijklmnop", *["uvwuvw"] * 3]
+    # Blocks end with the stretch: what they leave over comes before them.
+    assert drawn("xy", "uvw" * 6 + "u") == ["MNOPQxyu", *["vwuvwu"] * 3]
+    assert drawn("xy", "uvw" * 6 + "z") == ["MNOPQxy", *["uvwuvw"] * 3, "z"]
+    assert drawn("xyz", "uvwrst") == ["MNOPQ", "xyzuvwrst"]  # nothing repeats
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)

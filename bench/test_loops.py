@@ -1,0 +1,87 @@
+"""Long and deep programs: bounded memory, a constant number of traces, and the first step."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import fuse
+
+ROOT = Path(__file__).resolve().parents[1]
+OPERATIONS = 100_000
+GROWTH = 64 << 10  # KiB that the process may grow by after its first ten thousand operations
+
+DEEP = """
+import json, sys, time
+import torch
+from torch import nn
+import fuse
+torch.manual_seed(0)
+layers = [nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
+          for _ in range(int(sys.argv[1]))]
+model = nn.Sequential(*layers).to("tpu")
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+x = torch.randn(2, 8, 16).to("tpu")
+started = time.perf_counter()
+model(x).square().mean().backward()
+optimizer.step()
+torch.tpu.synchronize()
+print(json.dumps({"seconds": time.perf_counter() - started, "compiles": fuse.stats()["compiles"]}))
+"""
+
+
+def first_step(layers: int, **settings: str) -> dict[str, Any]:
+    """One process's first training step of a transformer, nothing cached."""
+    done = subprocess.run(
+        [sys.executable, "-c", DEEP, str(layers)],
+        cwd=ROOT,
+        env=os.environ | {"FUSE_CACHE": "off"} | settings,
+        capture_output=True,
+        text=True,
+        timeout=3600,
+        check=True,
+    )
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def test_first_step_of_a_deep_transformer(
+    results: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    shallow, deep = first_step(4), first_step(48)
+    whole = first_step(48, FUSE_WHOLE_TRACE="1000000")
+    results["first step of 48 layers"] = {"cut": deep, "whole": whole, "4 layers": shallow}
+    with capsys.disabled():
+        print(f"\nfirst step: 4 layers {shallow}, 48 layers {deep}, compiled whole {whole}")
+    assert whole["compiles"] < deep["compiles"] <= shallow["compiles"]
+    assert deep["seconds"] * 4 < whole["seconds"]
+
+
+def test_a_loop_of_a_hundred_thousand_operations(results: dict[str, Any]) -> None:
+    fuse.set_mode("fused")
+    x = torch.zeros(64, device="tpu")
+    w = torch.full((64,), 0.5, device="tpu")
+    seen: list[tuple[int, int]] = []
+    memory: list[int] = []
+    started = time.perf_counter()
+    for step in range(OPERATIONS // 5):
+        x = (x * w + 1).tanh() * 1.5 - 0.25
+        if step % 4000 == 3999:
+            stats = fuse.stats()
+            seen.append((stats["known_calls"], stats["compiles"]))
+            memory.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+    torch.tpu.synchronize()
+    results["loop of 100,000 operations"] = {
+        "microseconds": {"an operation": (time.perf_counter() - started) / OPERATIONS * 1e6}
+    }
+    assert len(set(seen[1:])) == 1
+    assert memory[-1] - memory[0] <= GROWTH

@@ -1,0 +1,106 @@
+"""CPU kernels of the attention that PyTorch leaves to devices like this one.
+
+``scaled_dot_product_attention`` calls ``_scaled_dot_product_fused_attention_overrideable`` here,
+which has rules in the backends and no kernel on the CPU. A call that runs on the host all the
+same, because the shapes at its place keep changing, needs one. Nothing else ever reaches it:
+on CPU tensors PyTorch calls other operators.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+_NAME = "_scaled_dot_product_fused_attention_overrideable"
+_LOW = (torch.float16, torch.bfloat16)
+
+
+def register() -> torch.library.Library:
+    """Hand the kernels to PyTorch; they last as long as the returned library."""
+    library = torch.library.Library("aten", "IMPL", "CPU")
+    library.impl(_NAME, attend)
+    library.impl(f"{_NAME}_backward", attend_backward)
+    return library
+
+
+def attend(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_bias: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    return_debug_mask: bool = False,
+    *,
+    scale: float | None = None,
+) -> tuple[Any, ...]:
+    """Attention over ``[B, H, L, E]``; results as the backends' rules give them.
+
+    A query that may see no key has output 0 and logarithm 0.
+    """
+    scores = _scores(query, key, attn_bias, is_causal, scale)
+    logarithm = scores.logsumexp(-1)
+    logarithm = logarithm.masked_fill(logarithm == -math.inf, 0.0)
+    weights = (scores - logarithm.unsqueeze(-1)).exp()
+    output = (weights @ _wide(value)).to(query.dtype)
+    seed = torch.zeros((), dtype=torch.int64)
+    return output, logarithm, None, None, query.size(-2), key.size(-2), seed, seed.clone(), None
+
+
+def attend_backward(
+    grad_out: torch.Tensor,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_bias: torch.Tensor | None,
+    grad_input_mask: list[bool],
+    out: torch.Tensor,
+    logsumexp: torch.Tensor,
+    cum_seq_q: torch.Tensor | None,
+    cum_seq_k: torch.Tensor | None,
+    max_q: int,
+    max_k: int,
+    dropout_p: float,
+    is_causal: bool,
+    philox_seed: torch.Tensor,
+    philox_offset: torch.Tensor,
+    *,
+    scale: float | None = None,
+) -> tuple[torch.Tensor | None, ...]:
+    """Gradients of query, key and value from the output and the softmax's logarithms.
+
+    A bias with a gradient is computed elsewhere: the device chooses PyTorch's written out
+    attention for it.
+    """
+    factor = 1 / math.sqrt(query.size(-1)) if scale is None else scale
+    scores = _scores(query, key, attn_bias, is_causal, scale)
+    weights = (scores - logsumexp.reshape(*scores.shape[:-1], 1)).exp()
+    grad = _wide(grad_out)
+    grad_value = weights.transpose(-2, -1) @ grad
+    mean = (grad * _wide(out)).sum(-1, keepdim=True)
+    change = weights * (grad @ _wide(value).transpose(-2, -1) - mean) * factor
+    grad_query, grad_key = change @ _wide(key), change.transpose(-2, -1) @ _wide(query)
+    return grad_query.to(query.dtype), grad_key.to(key.dtype), grad_value.to(value.dtype), None
+
+
+def _wide(x: torch.Tensor) -> torch.Tensor:
+    return x.float() if x.dtype in _LOW else x
+
+
+def _scores(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    bias: torch.Tensor | None,
+    is_causal: bool,
+    scale: float | None,
+) -> torch.Tensor:
+    factor = 1 / math.sqrt(query.size(-1)) if scale is None else scale
+    scores = _wide(query) * factor @ _wide(key).transpose(-2, -1)
+    if is_causal:
+        seen = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
+        scores = scores.masked_fill(~seen, -math.inf)
+    if bias is None:
+        return scores
+    return scores.masked_fill(~bias, -math.inf) if bias.dtype == torch.bool else scores + bias

@@ -1,0 +1,262 @@
+"""Long programs make a bounded number of executables: deep ones, long loops, growing shapes.
+
+The counts are the planner's and the recorder's, not the backend's: where compiling would be
+most of the time, the NumPy backend, which has nothing to compile, runs the program.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import fuse
+from fuse.device import lazy
+from fuse.run import ShapeCapWarning
+from tests.device.helpers import DEVICE, made, run
+
+
+@pytest.fixture
+def numpy_backend() -> Iterator[None]:
+    before = fuse.get_backend()
+    fuse.set_backend("numpy")
+    yield
+    fuse.set_backend(before)
+
+
+@contextmanager
+def recorder(limit: int | None = None, shape_cap: int = 0) -> Iterator[None]:
+    """The block starts with an empty trie, other bounds, and nothing warned about yet."""
+    core, engine = lazy.core(), lazy.engine()
+    torch.tpu.synchronize()
+    core.forget()
+    engine._warned.clear()
+    core.set_limit(limit or engine.max_operations)
+    core.set_shape_cap(shape_cap)
+    try:
+        yield
+    finally:
+        torch.tpu.synchronize()
+        core.set_limit(engine.max_operations)
+        core.set_shape_cap(engine.shape_cap)
+
+
+def compiles() -> int:
+    return int(fuse.stats()["compiles"])
+
+
+class Block(nn.Module):
+    """A transformer's layer over vectors of 8 numbers, with ``heads`` heads."""
+
+    def __init__(self, width: int = 8, heads: int = 2) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm, self.out_norm = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.feed = nn.Sequential(nn.Linear(width, 16), nn.GELU(), nn.Linear(16, width))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        split = self.qkv(self.norm(x)).view(*x.shape[:2], 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        q, k, v = split.unbind(0)
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(mixed.transpose(1, 2).reshape(x.shape))
+        return x + self.feed(self.out_norm(x))
+
+
+def executables_of(layers: int, steps: int = 2) -> int:
+    """Executables that training a transformer of so many layers makes, from nothing."""
+    lazy.engine().executables.cache.clear_memory()
+    torch.manual_seed(0)
+    model = nn.Sequential(*[Block() for _ in range(layers)]).to(DEVICE)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    x = torch.randn(2, 4, 8).to(DEVICE)
+    before = compiles()
+    with recorder():
+        for _ in range(steps):
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+            torch.tpu.synchronize()
+    return compiles() - before
+
+
+def test_a_deep_transformer_makes_no_more_executables_than_a_shallow_one(
+    numpy_backend: None,
+) -> None:
+    shallow = executables_of(4)
+    assert 1 < executables_of(48) <= shallow
+
+
+TRAINING_STEPS = 1000
+
+
+def test_a_thousand_steps_of_training_make_nothing_after_the_first() -> None:
+    """A new learning rate each step, a last batch of another size, a read every 37 steps."""
+    torch.manual_seed(0)
+    data, labels = torch.randn(70, 6).to(DEVICE), (torch.arange(70) % 3).to(DEVICE)
+    model = nn.Sequential(nn.Linear(6, 8), nn.GELU(), nn.LayerNorm(8), nn.Linear(8, 3)).to(DEVICE)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    losses = []
+    with recorder(shape_cap=8):
+        for step in range(TRAINING_STEPS):
+            if step == 80:
+                before = made()
+            rows = slice(step % 5 * 16, step % 5 * 16 + 16)  # the fifth has six rows
+            optimizer.param_groups[0]["lr"] = 1e-2 / (1 + step * 0.001)
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(data[rows]), labels[rows])
+            loss.backward()
+            optimizer.step()
+            if step % 37 == 36:
+                losses.append(loss.item())
+        torch.tpu.synchronize()
+    assert made() == before
+    assert losses[-1] < losses[0] and len(losses) == TRAINING_STEPS // 37
+
+
+def made_after(steps: int, step: Callable[[int], object], first: int = 3) -> int:
+    """Executables made by a loop after its first steps."""
+    for number in range(first):
+        step(number)
+    torch.tpu.synchronize()
+    before = made()
+    for number in range(first, steps):
+        step(number)
+    torch.tpu.synchronize()
+    return made() - before
+
+
+def test_two_epochs_over_minibatches_make_nothing_after_the_third_step() -> None:
+    torch.manual_seed(0)
+    data, wanted = torch.randn(48, 4).to(DEVICE), torch.randn(48, 2).to(DEVICE)
+    model = nn.Linear(4, 2).to(DEVICE)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+    def step(number: int) -> None:
+        start = number % 12 * 4
+        optimizer.zero_grad()
+        (model(data[start : start + 4]) - wanted[start : start + 4]).square().mean().backward()
+        optimizer.step()
+
+    with recorder(shape_cap=8):
+        assert made_after(24, step) == 0
+
+
+def test_decoding_into_a_preallocated_cache_makes_nothing_after_the_third_step() -> None:
+    torch.manual_seed(0)
+    length, width = 40, 8
+    embed, qkv = nn.Embedding(11, width).to(DEVICE), nn.Linear(width, 3 * width).to(DEVICE)
+    keys = torch.zeros(1, length, width, device=DEVICE)
+    values = torch.zeros(1, length, width, device=DEVICE)
+    places = torch.arange(length, device=DEVICE)
+    tokens = [1]
+
+    @torch.no_grad()
+    def step(t: int) -> None:
+        q, k, v = qkv(embed(torch.tensor([tokens[-1]]).to(DEVICE))).chunk(3, -1)
+        keys[:, t], values[:, t] = k, v
+        scores = (keys @ q.unsqueeze(-1)).squeeze(-1).masked_fill(places > t, float("-inf"))
+        mixed = (scores.softmax(-1).unsqueeze(1) @ values).squeeze(1)
+        tokens.append(int((mixed @ embed.weight.t()).argmax()))
+
+    with recorder(shape_cap=8):
+        assert made_after(length, step) == 0
+    assert keys.abs().sum(-1).min().item() > 0  # every position was written
+
+
+def test_generating_over_growing_lengths_meets_the_cap() -> None:
+    torch.manual_seed(0)
+    embed, block, head = nn.Embedding(11, 8), Block(), nn.Linear(8, 11)
+    host = [embed, block, head]
+    device = [nn.Embedding(11, 8), Block(), nn.Linear(8, 11)]
+    for one, other in zip(host, device, strict=True):
+        other.load_state_dict(one.state_dict())
+        other.to(DEVICE)
+
+    @torch.no_grad()
+    def generate(parts: list[nn.Module], where: torch.device, steps: int) -> list[int]:
+        tokens, found = torch.zeros(1, 1, dtype=torch.long, device=where), []
+        for _ in range(steps):
+            logits = parts[2](parts[1](parts[0](tokens))[:, -1])
+            tokens = torch.cat([tokens, logits.argmax(-1, keepdim=True)], 1)
+            found.append(int(tokens[0, -1]))
+        return found
+
+    before = compiles()
+    with recorder(shape_cap=8), pytest.warns(ShapeCapWarning, match="runs uncompiled"):
+        found = generate(device, DEVICE, 512)
+    assert compiles() - before <= 40
+    assert found == generate(host, torch.device("cpu"), 512)
+
+
+@pytest.mark.parametrize("masked", ["causal", "bias", "truth"])
+def test_attention_over_changing_lengths_trains_uncompiled(masked: str) -> None:
+    """Past the cap, attention and its gradient run on the host, where PyTorch has no kernel."""
+
+    def losses(device: torch.device) -> list[float]:
+        torch.manual_seed(0)
+        layer = nn.Linear(8, 24).to(device)
+        found = []
+        for length in (3, 5, 4, 6, 7, 9, 8):
+            x = torch.randn(1, length, 8).to(device)
+            q, k, v = layer(x).view(1, length, 2, 3, 4).permute(3, 0, 2, 1, 4).unbind(0)
+            mask = torch.randn(length, length).to(device).tril(1)
+            mask = {"causal": None, "bias": mask, "truth": mask > -1}[masked]
+            mixed = F.scaled_dot_product_attention(q, k, v, mask, is_causal=mask is None)
+            loss = mixed.square().mean()
+            loss.backward()
+            found += [loss.item(), layer.weight.grad.norm().item()]
+        return found
+
+    with recorder(shape_cap=2), pytest.warns(ShapeCapWarning, match="runs uncompiled"):
+        found = losses(DEVICE)
+    assert found == pytest.approx(losses(torch.device("cpu")), rel=1e-4)
+
+
+def test_a_loop_without_reads_is_bounded_in_traces_and_memory() -> None:
+    """Ten thousand operations here; bench/test_loops.py has a hundred thousand."""
+    with recorder(limit=1024):
+        x = torch.zeros(8, device=DEVICE)
+        w = torch.full((8,), 0.5, device=DEVICE)
+        seen, memory = [], []
+        for step in range(2000):
+            x = (x * w + 1).tanh() * 1.5 - 0.25
+            if step % 500 == 499:
+                stats = fuse.stats()
+                seen.append((stats["known_calls"], made()))
+                memory.append(torch.tpu.memory_allocated())
+        assert seen[1:] == seen[:1] * 3
+        assert max(memory) <= 1 << 20
+
+
+KEYS = """
+import json, torch
+from torch import nn
+import fuse
+from fuse.device import lazy
+torch.manual_seed(0)
+layers = [nn.Sequential(nn.Linear(6, 6), nn.GELU(), nn.LayerNorm(6)) for _ in range(6)]
+model = nn.Sequential(*layers, nn.Dropout(0.1), nn.Linear(6, 2)).to("tpu")
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+x = torch.randn(4, 6).to("tpu")
+for _ in range(3):
+    optimizer.zero_grad()
+    model(x).square().mean().backward()
+    optimizer.step()
+print(json.dumps([lazy.engine().executables.used(), fuse.stats()["cuts"]]))
+"""
+
+
+def test_two_processes_give_the_same_plan_keys() -> None:
+    found = [
+        json.loads(run(KEYS, PYTHONHASHSEED=seed, FUSE_BACKEND="numpy", FUSE_CACHE="off"))
+        for seed in ("1", "2")
+    ]
+    assert found[0] == found[1]
+    keys, _ = found[0]
+    assert len(keys) > 3
