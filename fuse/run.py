@@ -22,11 +22,12 @@ from fuse.cache.background import call_at_exit
 from fuse.cache.key import Key
 from fuse.debug import check_finite, check_indices
 from fuse.describe import build_node, pinned_places
-from fuse.errors import ExecutionError, HostFallbackError, describe
+from fuse.errors import ExecutionError, HostFallbackError, VerifyError, describe
 from fuse.executables import Executables, Found, chunk_text, key_of
 from fuse.flight import Flight
 from fuse.plan.plan import Plan, PlannedChunk
 from fuse.plan.planner import plan as make_plan
+from fuse.plans import Named, Plans
 from fuse.recall import Recall
 from fuse.trace.node import Leaf, Node, Trace
 from fuse.trace.refusals import refusal
@@ -110,6 +111,7 @@ class Engine:
         self.executables = Executables()
         self.recall = Recall(self.backend, self.executables)
         self.verdicts = Verdicts(self.backend, self.executables.cache)
+        self.plans = Plans(self.executables.cache, self.whole)
         call_at_exit(self._save)
 
     # ---- a call never seen ------------------------------------------------------------
@@ -156,12 +158,33 @@ class Engine:
     ) -> Runnable:
         """Plan and compile a trace so that the values ``live`` exist after it."""
         trace = Trace.of(recorded)
+        key = self.plans.key(self.backend, trace, live, donatable)
+        stored = self.plans.find(key, trace, live, donatable)
+        if stored is not None:
+            try:
+                return self._bind(stored.plan, self._named(stored))
+            except VerifyError as error:
+                self.plans.refuse(key, str(error))
         plan = make_plan(trace, live, donatable, self.whole)
-        runnable = self._bind(plan)
+        found = self._find_all(plan)
+        self.plans.save(key, plan, tuple((one.digest, one.label) for one in found))
         self.verdicts.save()
-        return runnable
+        return self._bind(plan, found)
 
-    def _bind(self, plan: Plan) -> Runnable:
+    def _named(self, stored: Named) -> list[Found]:
+        """The executables that a stored plan names, or, where one is missing, those found.
+
+        Raises ``VerifyError`` where the plan names executables of other chunks.
+        """
+        named = self.executables.named(self.backend, stored.names, stored.plan.chunks)
+        if named is not None:
+            return named
+        found = self._find_all(stored.plan)
+        if [one.digest for one in found] != [digest for digest, _ in stored.names]:
+            raise VerifyError("a stored plan names executables of other chunks")
+        return found
+
+    def _find_all(self, plan: Plan) -> list[Found]:
         """Find or compile every chunk's executable, different ones in parallel."""
         chunks = [local_chunk(planned) for planned in plan.chunks]
         keys = [key_of(self.backend, chunk) for chunk in chunks]
@@ -172,19 +195,23 @@ class Engine:
             with ThreadPoolExecutor(COMPILE_THREADS, "fuse-compile") as pool:
                 results = list(pool.map(lambda pair: self._find(*pair), wanted.values()))
         found = dict(zip(wanted, results, strict=True))
+        return [found[key.digest] for key in keys]
+
+    def _bind(self, plan: Plan, found: list[Found]) -> Runnable:
+        """The plan with its chunks' executables."""
         final: dict[int, int] = {}
         for index, planned in enumerate(plan.chunks):
             final |= dict.fromkeys((leaf.value for leaf in planned.inputs), index)
         stages = tuple(
             Stage(
-                executable=found[key.digest].executable,
+                executable=one.executable,
                 inputs=tuple(leaf.value for leaf in planned.inputs),
                 outputs=planned.outputs,
                 scalars=planned.scalars,
                 release=tuple(v for v, at in final.items() if at == index and v not in plan.live),
-                found=found[key.digest],
+                found=one,
             )
-            for index, (key, planned) in enumerate(zip(keys, plan.chunks, strict=True))
+            for index, (one, planned) in enumerate(zip(found, plan.chunks, strict=True))
         )
         leaves = tuple(leaf.value for leaf in plan.trace.leaves)
         direct = len(stages) == 1 and (

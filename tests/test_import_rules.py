@@ -28,14 +28,14 @@ LEVELS = (
     ("errors", "config"),
     ("trace",),
     ("plan", "backends", "cache"),
-    ("debug", "describe", "executables", "flight", "recall", "verdicts", "run"),
+    ("debug", "describe", "executables", "flight", "plans", "recall", "verdicts", "run"),
     ("device",),
     ("modes", "statistics", "explain", "examples"),
     ("doctor", "demo", "coverage", "cache_cli", "cli"),
 )
 LEVEL = {part: level for level, parts in enumerate(LEVELS) for part in parts}
 TOGETHER = (
-    {"debug", "describe", "executables", "flight", "recall", "verdicts", "run"},
+    {"debug", "describe", "executables", "flight", "plans", "recall", "verdicts", "run"},
     {"errors", "config"},
     {"statistics", "explain", "modes"},
 )
