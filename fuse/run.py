@@ -6,6 +6,7 @@ seen, to plan a trace it has never cut, and once a chunk to run it.
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections import Counter
 from collections.abc import Callable
@@ -22,15 +23,15 @@ from fuse import config
 from fuse.backends.base import Backend, Chunk
 from fuse.backends.registry import get_backend
 from fuse.cache.background import call_at_exit
-from fuse.cache.key import Key
 from fuse.compiler import Compiler, Counts
 from fuse.debug import check_finite, check_indices
-from fuse.describe import build_node, pinned_places
-from fuse.errors import ExecutionError, HostFallbackError, describe
+from fuse.describe import build_node, call_key, pinned_places, renumbered
+from fuse.errors import ExecutionError, HostFallbackError, VerifyError, describe
 from fuse.executables import Executables, Found, chunk_text, key_of
 from fuse.flight import Flight
 from fuse.plan.plan import Plan, PlannedChunk
 from fuse.plan.planner import plan as make_plan
+from fuse.plans import Named, Plans
 from fuse.recall import Recall
 from fuse.timeline import Timeline
 from fuse.trace.node import Leaf, Node, Trace
@@ -40,6 +41,8 @@ from fuse.trace.source import user_line
 from fuse.trace.views import dynamic_bounds
 from fuse.verdicts import Verdicts
 
+MOST_DESCRIBED = 16_384
+"""Calls remembered without their values, about 2 kB each; a layer's come back with every layer."""
 CUT_REASONS = (
     "host_read",
     "synchronize",
@@ -55,11 +58,27 @@ CUT_REASONS = (
 """The closed list of why a trace is cut, numbered as in csrc/recorder.h."""
 
 
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """An executable under its key's digest and label, or the future of one.
+
+    ``chunk`` is what it computes; ``None`` where a stored plan named it.
+    """
+
+    digest: str
+    label: str
+    found: Found | Future[Found]
+    chunk: Chunk | None = None
+
+
 @dataclass(slots=True)
 class Stage:
-    """One chunk of a plan, bound to its executable, or to the one that is ``pending``."""
+    """One chunk of a plan, bound to its executable, or to the one that is ``pending``.
 
-    chunk: Chunk
+    ``chunk`` is there for as long as it may run uncompiled.
+    """
+
+    chunk: Chunk | None
     executable: Any
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
@@ -112,6 +131,7 @@ class Engine:
         self.shape_cap = config.shape_cap() if self.backend.shares_host_memory() else 0
         self._warned: set[str] = set()
         self._reasons: dict[str, str] = {}
+        self._described: dict[str, tuple[Node, int, tuple[int, ...]]] = {}
         self._flight = Flight(config.in_flight_bytes(), lambda arrays: self.backend.wait(arrays))
         self._converting = False
         self.observer: Timeline | None = None
@@ -120,6 +140,8 @@ class Engine:
         self.compiler = Compiler(self.executables, config.compile_mode() == "background")
         self.recall = Recall(self.backend, self.executables)
         self.verdicts = Verdicts(self.backend, self.executables.cache)
+        self.plans = Plans(self.executables.cache, self.whole)
+        self._process = os.getpid()
         call_at_exit(self._save)
 
     # ---- a call never seen ------------------------------------------------------------
@@ -134,6 +156,10 @@ class Engine:
         results: list[Any],
     ) -> tuple[Node, int, tuple[int, ...]] | None:
         """The call as ``(node, random blocks, pinned places)``; ``None`` sends it to the host."""
+        call = call_key(name, args, operands, tensors, writes, results)
+        known = self._described.get(call)
+        if known is not None:
+            return renumbered(known[0], operands, tensors, writes), known[1], known[2]
         node = build_node(name, args, operands, tensors, writes, results, self.backend.has_rule)
         doubt = refusal(node)
         if doubt is not None:
@@ -144,7 +170,11 @@ class Engine:
         if reason is not None:
             self._reasons[name] = reason
             return None
-        return node, node.blocks, pinned_places(node) or self.backend.static_places(node)
+        if len(self._described) >= MOST_DESCRIBED:
+            self._described.clear()
+        pinned = pinned_places(node) or self.backend.static_places(node)
+        self._described[call] = node, node.blocks, pinned
+        return self._described[call]
 
     def generalise(self, node: Node, place: int) -> tuple[tuple[int, int, int], ...] | None:
         """Whether a number may vary: bounds of a view's offset, ``()`` for a plain number."""
@@ -168,34 +198,58 @@ class Engine:
     ) -> Runnable:
         """Plan and compile a trace so that the values ``live`` exist after it."""
         trace = Trace.of(recorded)
+        key = self.plans.key(self.backend, trace, live, donatable)
+        stored = self.plans.find(key, trace, live, donatable)
+        if stored is not None:
+            try:
+                return self._bind(stored.plan, self._named(stored))
+            except VerifyError as error:
+                self.plans.refuse(key, str(error))
         with self._span("planning", f"{len(trace.nodes)} operations"):
             plan = make_plan(trace, live, donatable, self.whole)
-        runnable = self._bind(plan)
+        found = self._find_all(plan)
+        self.plans.save(key, plan, tuple((one.digest, one.label) for one in found))
         self.verdicts.save()
-        return runnable
+        return self._bind(plan, found)
 
-    def _bind(self, plan: Plan) -> Runnable:
+    def _named(self, stored: Named) -> list[Ready]:
+        """The executables that a stored plan names, or, where one is missing, those found.
+
+        Raises ``VerifyError`` where the plan names executables of other chunks.
+        """
+        named = self.executables.named(self.backend, stored.names, stored.plan.chunks)
+        if named is not None:
+            return [Ready(one.digest, one.label, one) for one in named]
+        found = self._find_all(stored.plan)
+        if [one.digest for one in found] != [digest for digest, _ in stored.names]:
+            raise VerifyError("a stored plan names executables of other chunks")
+        return found
+
+    def _find_all(self, plan: Plan) -> list[Ready]:
         """Find or compile every chunk's executable, different ones in parallel."""
         chunks = [local_chunk(planned) for planned in plan.chunks]
         keys = [key_of(self.backend, chunk) for chunk in chunks]
         wanted = {key.digest: (chunk, key) for key, chunk in zip(keys, chunks, strict=True)}
         found = self.compiler.find(self.backend, wanted)
+        return [
+            Ready(key.digest, key.label, found[key.digest], chunk)
+            for key, chunk in zip(keys, chunks, strict=True)
+        ]
+
+    def _bind(self, plan: Plan, found: list[Ready]) -> Runnable:
+        """The plan with its chunks' executables."""
         final: dict[int, int] = {}
         for index, planned in enumerate(plan.chunks):
             final |= dict.fromkeys((leaf.value for leaf in planned.inputs), index)
         stages = tuple(
             bound(
-                chunk,
-                key,
-                found[key.digest],
+                one,
                 inputs=tuple(leaf.value for leaf in planned.inputs),
                 outputs=planned.outputs,
                 scalars=planned.scalars,
                 release=tuple(v for v, at in final.items() if at == index and v not in plan.live),
             )
-            for index, (chunk, key, planned) in enumerate(
-                zip(chunks, keys, plan.chunks, strict=True)
-            )
+            for index, (one, planned) in enumerate(zip(found, plan.chunks, strict=True))
         )
         leaves = tuple(leaf.value for leaf in plan.trace.leaves)
         direct = len(stages) == 1 and (
@@ -292,6 +346,7 @@ class Engine:
         if stage.pending is not None:
             found = self.compiler.ready(stage.found.digest, stage.pending)
             if found is None:
+                assert stage.chunk is not None  # whatever is pending was planned here
                 return self.compiler.run_uncompiled(self.backend, stage.chunk, scalars, inputs)
             stage.executable, stage.found, stage.pending = found.executable, found, None
         return self.backend.execute(stage.executable, scalars, inputs)
@@ -341,6 +396,7 @@ class Engine:
         self.verdicts = Verdicts(self.backend, self.executables.cache)
         self._converting = True
         self._reasons.clear()
+        self._described.clear()
 
     def close(self) -> None:
         """Finish what runs; called once at the end of the process."""
@@ -348,6 +404,8 @@ class Engine:
         self.executables.cache.close()
 
     def _save(self) -> None:
+        if self._process != os.getpid():
+            return  # a forked child: what it inherited is its parent's to store
         self.verdicts.save(final=True)
         self.recall.save()
 
@@ -405,12 +463,12 @@ class Engine:
             )
 
 
-def bound(chunk: Chunk, key: Key, found: Found | Future[Found], **parts: Any) -> Stage:
-    """A stage that runs ``found``, or will once it is there; ``parts`` are its other fields."""
-    if isinstance(found, Found):
-        return Stage(chunk, found.executable, found=found, **parts)
-    waiting = Found(None, key.digest, key.label, "pending")
-    return Stage(chunk, None, found=waiting, pending=found, **parts)
+def bound(ready: Ready, **parts: Any) -> Stage:
+    """A stage that runs what is ``ready``, or will be; ``parts`` are its other fields."""
+    if isinstance(ready.found, Found):
+        return Stage(ready.chunk, ready.found.executable, found=ready.found, **parts)
+    waiting = Found(None, ready.digest, ready.label, "pending")
+    return Stage(ready.chunk, None, found=waiting, pending=ready.found, **parts)
 
 
 def local_chunk(planned: PlannedChunk) -> Chunk:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fuse.cache import CacheSettings, Key, Level, listing, open_cache
 from fuse.device import build
 from tests.cache_engine.common import command, entries, finish, run, start
 from tests.cache_engine.worker import STEPS
 
 RANKS = 4
+NOTHING = {"compile": 0, "trace": 0, "plan": 0}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -43,15 +47,16 @@ def test_a_second_process_neither_traces_nor_compiles(
     first = cold[1]
     assert first["calls"]["compile"] == first["stats"]["compiles"] >= 2
     assert first["calls"]["trace"] > 10
+    assert first["calls"]["plan"] >= 1
     second = run("train", copy)
-    assert second["calls"] == {"compile": 0, "trace": 0}
+    assert second["calls"] == NOTHING
     assert second["stats"]["compiles"] == 0
     assert second["result"] == first["result"]
     assert len(second["result"]) == STEPS
     disk = second["stats"]["cache"]["disk"]
     assert disk["misses"] == 0
-    # Beside the executables: the verdicts on operations, and what this command used.
-    assert disk["hits"] == first["stats"]["compiles"] + 2
+    # Beside executables and plans: the verdicts on operations, and what this command used.
+    assert disk["hits"] == first["stats"]["compiles"] + first["calls"]["plan"] + 2
 
 
 def test_a_bundle_gives_a_start_without_compiling(
@@ -64,7 +69,7 @@ def test_a_bundle_gives_a_start_without_compiling(
     imported = command(empty, "import", str(bundle))
     assert imported.returncode == 0, imported.stderr
     found = run("train", empty, FUSE_CACHE="only")
-    assert found["calls"] == {"compile": 0, "trace": 0}
+    assert found["calls"] == NOTHING
     assert found["result"] == first["result"]
 
 
@@ -101,31 +106,75 @@ def test_read_only_still_reads(cold: tuple[Path, dict[str, Any]], copy: Path) ->
     assert {path: path.read_bytes() for path in entries(copy)} == before
 
 
-@pytest.mark.parametrize("damage", ["flip", "truncate", "swap"])
+DAMAGES = ("flip", "truncate", "swap", "zero", "foreign")
+
+
+def damaged(kind: str, data: bytes, other: bytes, draw: random.Random) -> bytes:
+    """The bytes of an entry after one of the things that happen to files."""
+    changed, at = bytearray(data), draw.randrange(len(data))
+    if kind == "flip":
+        changed[at] ^= 1 << draw.randrange(8)
+    elif kind == "truncate":
+        del changed[at:]
+    elif kind == "zero":
+        changed[at // 2 : at // 2 + 4096] = bytes(len(changed[at // 2 : at // 2 + 4096]))
+    return {"swap": other, "foreign": draw.randbytes(3000)}.get(kind, bytes(changed))
+
+
+@pytest.mark.parametrize("first_kind", [0, 2])
 def test_damaged_entries_are_counted_and_compiled_again(
-    damage: str, cold: tuple[Path, dict[str, Any]], copy: Path
+    first_kind: int, cold: tuple[Path, dict[str, Any]], copy: Path
 ) -> None:
-    files = entries(copy)
-    draw = random.Random(damage)
-    contents = [bytearray(path.read_bytes()) for path in files]
-    if damage == "swap":
-        contents = contents[1:] + contents[:1]
-    for path, data in zip(files, contents, strict=True):
-        if damage == "flip":
-            data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
-        elif damage == "truncate":
-            del data[draw.randrange(len(data)) :]
-        path.write_bytes(data)
-    first = cold[1]
+    files, draw, first = entries(copy), random.Random(first_kind), cold[1]
+    contents = [path.read_bytes() for path in files]
+    for number, path in enumerate(files):
+        kind = DAMAGES[(number + first_kind) % len(DAMAGES)]
+        changed = damaged(kind, contents[number], contents[number - 1], draw)
+        assert changed != contents[number]
+        path.write_bytes(changed)
     found = run("train", copy)
     assert found["result"] == first["result"]
-    assert found["stats"]["compiles"] == first["stats"]["compiles"]
+    assert found["calls"] == first["calls"]
     rejected = found["stats"]["cache"]["disk"]["rejections"]
     assert sum(rejected.values()) == len(files)
     assert len(found["warnings"]) == len(rejected)  # each kind once
-    again = run("train", copy)
-    assert again["calls"] == {"compile": 0, "trace": 0}
-    assert again["result"] == first["result"]
+    if first_kind:
+        again = run("train", copy)
+        assert again["calls"] == NOTHING
+        assert again["result"] == first["result"]
+
+
+def stored_plans(level: Level) -> dict[Key, dict[str, Any]]:
+    """Every stored plan as the document that it is."""
+    keys = [one.header.key for one in listing(level) if one.header is not None]
+    plans = [key for key in keys if key.as_dict().get("kind") == "plan"]
+    return {key: json.loads(level.tier.get(key) or b"") for key in plans}
+
+
+def test_a_plan_of_something_else_is_refused_and_made_again(
+    cold: tuple[Path, dict[str, Any]], copy: Path
+) -> None:
+    level = open_cache(CacheSettings(directory=copy)).level("disk")
+    sound, first = stored_plans(level), cold[1]
+    named = [piece["executable"] for plan in sound.values() for piece in plan["chunks"]]
+    wrong: list[Callable[[dict[str, Any]], object]] = [
+        # An executable of another chunk; one that nobody stored; an operation left out.
+        lambda chunk: chunk.update(executable=next(n for n in named if n != chunk["executable"])),
+        lambda chunk: chunk.update(executable=["0" * 64, "absent"]),
+        lambda chunk: chunk["nodes"].pop(0),
+    ]
+    assert len(sound) == first["calls"]["plan"] >= 1
+    for change in wrong:
+        for key, plan in stored_plans(level).items():
+            for chunk in plan["chunks"]:
+                change(chunk)
+            level.tier.put(key, json.dumps(plan).encode())
+        found = run("train", copy)
+        assert found["calls"] == NOTHING | {"plan": len(sound)}
+        assert found["result"] == first["result"]
+        assert found["stats"]["cache"]["disk"]["rejections"] == {"load": len(sound)}
+        assert len(found["warnings"]) == 1 and "chunk" in found["warnings"][0]
+        assert stored_plans(level) == sound
 
 
 def test_a_folder_that_cannot_be_written_costs_one_warning(tmp_path: Path) -> None:
@@ -216,9 +265,11 @@ def test_every_compile_is_explained_on_request(tmp_path: Path) -> None:
 
 
 def test_explain_says_where_each_executable_came_from(tmp_path: Path) -> None:
-    first = run("explain", tmp_path / "cache")["result"]
+    first, nearly = run("explain", tmp_path / "cache")["result"]
     assert ": compiled" in first
     assert "missed" in first
-    second = run("explain", tmp_path / "cache")["result"]
+    assert "missed; the nearest of" in nearly
+    assert "which is aten::sigmoid at " in nearly and "worker.py:" in nearly
+    second, _ = run("explain", tmp_path / "cache")["result"]
     assert ": from disk" in second
     assert "missed" not in second
