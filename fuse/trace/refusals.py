@@ -84,11 +84,11 @@ def _overlap(node: Node) -> str | None:
     """Written memory that is not one place an element, or partly another operand's."""
     for write in node.writes:
         before = node.operands[write.operand]
-        target = replace(before, view=write.view)  # where out= is resized
-        if any(size > 1 and step == 0 for size, step in _dims(target.view)):
+        targets = {before.view, write.view}  # two where out= is resized: some check before that
+        if any(size > 1 and step == 0 for view in targets for size, step in _dims(view)):
             return "elements that it writes share memory"
         others = [o for i, o in enumerate(node.operands) if i != write.operand]
-        if any(_overlaps_partly(target, other) for other in others):
+        if any(_overlaps_partly(replace(before, view=v), o) for v in targets for o in others):
             return "what it writes overlaps with an operand"
         if _base(node) in DISTINCT and any(_same(before, other) for other in others):
             return "it writes what it reads"
