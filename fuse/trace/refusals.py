@@ -10,8 +10,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import torch
+
 from fuse.trace.bind import bind
-from fuse.trace.node import Node, NumberArg, Operand, TensorArg
+from fuse.trace.functional import find_overload, is_out, schema_of
+from fuse.trace.node import DtypeArg, HostArg, Node, NumberArg, Operand, TensorArg
+from fuse.trace.promote import promoted_operands, result_type
 from fuse.trace.spec import View
 
 ONE_DTYPE = frozenset(
@@ -45,6 +49,7 @@ DISTINCT = frozenset(
         "index_reduce",
         "index_select",
         "kthvalue",
+        "linalg_cross",
         "masked_scatter",
         "mode",
         "multinomial",
@@ -69,7 +74,7 @@ def refusal(node: Node) -> str | None:
         reason = check(node, positional)
         if reason is not None:
             return reason
-    return _overlap(node)
+    return _overlap(node) or _converts_out(node)
 
 
 def _base(node: Node) -> str:
@@ -84,11 +89,11 @@ def _overlap(node: Node) -> str | None:
     """Written memory that is not one place an element, or partly another operand's."""
     for write in node.writes:
         before = node.operands[write.operand]
-        target = replace(before, view=write.view)  # where out= is resized
-        if any(size > 1 and step == 0 for size, step in _dims(target.view)):
+        targets = {before.view, write.view}  # two where out= is resized: some check before that
+        if any(size > 1 and step == 0 for view in targets for size, step in _dims(view)):
             return "elements that it writes share memory"
         others = [o for i, o in enumerate(node.operands) if i != write.operand]
-        if any(_overlaps_partly(target, other) for other in others):
+        if any(_overlaps_partly(replace(before, view=v), o) for v in targets for o in others):
             return "what it writes overlaps with an operand"
         if _base(node) in DISTINCT and any(_same(before, other) for other in others):
             return "it writes what it reads"
@@ -162,20 +167,58 @@ def _multinomial(node: Node, arguments: list[Any]) -> str | None:
     return "more than 2**24 categories" if many else None
 
 
-def _same_dtype_out(node: Node, arguments: list[Any]) -> str | None:
-    """``out=`` of another dtype than the operand's is an error, not a conversion."""
-    read = _view(node, arguments[0])
-    wanted = {"float32": "complex64", "float64": "complex128", "float16": "complex32"}
-    for write in node.writes:
-        dtype = write.view.dtype
-        if read is not None and dtype not in (read.dtype, wanted.get(read.dtype)):
-            return "out= has another dtype"
-    return None
+# ---- out= of another dtype ----------------------------------------------------------------
+
+CONVERTS = frozenset(["cat", "cumprod", "cumsum", "linalg_vector_norm", "mean", "prod", "stack"])
+"""Operators beside the pointwise ones whose kernels convert to the dtype of ``out=``."""
+STRICT = frozenset(["complex", "conj_physical", "frexp", "heaviside", "isin", "polar"])
+"""Pointwise operators that do not."""
+
+
+def _converts_out(node: Node) -> str | None:
+    """``out=`` of another dtype than the result's: an error, not a conversion, for most kernels."""
+    outs = [is_out(argument) for argument in schema_of(node.op).arguments]
+    if not any(outs):
+        return None
+    base = _base(node)
+    pointwise = torch.Tag.pointwise in find_overload(node.op).tags
+    if base in CONVERTS or pointwise and base not in STRICT:
+        return None
+    given = [write.view.dtype for write in node.writes]
+    promoted = result_type(promoted_operands(node))
+    if all(dtype == promoted for dtype in given) or node.target == node.op:
+        return None
+    positional, keyword = bind(node)
+    try:
+        made = find_overload(node.target)(
+            *(_on_meta(node, value) for value in positional),
+            **{name: _on_meta(node, value) for name, value in keyword.items()},
+        )
+    except RuntimeError as error:
+        return f"what its result is cannot be inferred: {error}"
+    expected = [
+        str(t.dtype).removeprefix("torch.")
+        for t in ([made] if isinstance(made, torch.Tensor) else made)
+        if isinstance(t, torch.Tensor)
+    ]
+    return "out= has another dtype than the result" if given != expected else None
+
+
+def _on_meta(node: Node, value: Any) -> Any:
+    if isinstance(value, TensorArg):
+        view = node.operands[value.index].view
+        dtype = getattr(torch, view.dtype)
+        return torch.empty_strided(view.shape, view.strides, dtype=dtype, device="meta")
+    if isinstance(value, HostArg):
+        return torch.tensor(value.number, dtype=getattr(torch, value.dtype))
+    if isinstance(value, NumberArg):
+        return value.number
+    if isinstance(value, DtypeArg):
+        return getattr(torch, value.name)
+    return [_on_meta(node, item) for item in value] if isinstance(value, tuple) else value
 
 
 _CHECKS: dict[str, Callable[[Node, list[Any]], str | None]] = {
-    "aminmax": _same_dtype_out,
-    "complex": _same_dtype_out,
     "index_add": _index_add,
     "masked_scatter": _masked_scatter,
     "multinomial": _multinomial,

@@ -67,6 +67,14 @@ SAME_ERROR: dict[str, Call] = {
     "multinomial out= of another dtype": lambda d: torch.multinomial(
         ones(2, device=d), 2, out=ones(2, device=d)
     ),
+    "softmax out= of another dtype": lambda d: torch.softmax(
+        ones(2, device=d), 0, out=ones(2, device=d, dtype=torch.float64)
+    ),
+    "kthvalue out= of another dtype": lambda d: torch.kthvalue(
+        ones(2, device=d),
+        1,
+        out=(ones(device=d, dtype=torch.float64), ones(device=d, dtype=torch.int64)),
+    ),
     "negative size": lambda d: torch.ones(-1, device=d),
     "as_strided outside": lambda d: ones(2, device=d).as_strided((4,), (2,)),
     "where": lambda d: torch.where(

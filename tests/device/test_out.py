@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 import torch
 
+import fuse
+
 DEVICE = torch.device("tpu")
 CPU = torch.device("cpu")
 
@@ -112,6 +114,15 @@ def test_operators_that_move_elements_do_not_write_what_they_read(name: str):
         with pytest.raises(RuntimeError, match="refer to a single memory location"):
             OVERLAPS[name](x, index)
         assert x.tolist() == [0, 1, 2]
+
+
+def test_out_of_another_dtype_takes_what_converts_to_it():
+    before = sum(fuse.stats()["host_fallbacks"].values())
+    x = torch.tensor([1.5, 2.5]).to(DEVICE)
+    assert torch.add(x, 1, out=empty(DEVICE, torch.float64)).tolist() == [2.5, 3.5]
+    assert torch.cumsum(x, 0, out=empty(DEVICE, torch.float64)).tolist() == [1.5, 4.0]
+    assert torch.argmax(x, 0, out=empty(DEVICE, torch.int64)).item() == 1
+    assert sum(fuse.stats()["host_fallbacks"].values()) == before
 
 
 def test_pointwise_operators_may_write_what_they_read():
