@@ -47,9 +47,16 @@ class NumpyBackend(Backend):
         """Ask the rules involved, once for each distinct signature."""
         key = signature(node)
         if key not in self._rejections:
-            reason = None if self.has_rule(node.target) else self.decompositions.reason(node)
-            self._rejections[key] = reason or refusal(node, self.decompositions.get)
+            self._rejections[key] = self._ask(node)
         return self._rejections[key]
+
+    def _ask(self, node: Node) -> str | None:
+        views = [operand.view for operand in node.operands]
+        views += [output.view for output in node.outputs]
+        if any(view.dtype == "complex32" for view in views):
+            return "NumPy has no complex32"
+        reason = None if self.has_rule(node.target) else self.decompositions.reason(node)
+        return reason or refusal(node, self.decompositions.get)
 
     def static_places(self, node: Node) -> tuple[int, ...]:
         """None for a node with a rule; a decomposition is found for the numbers it was given."""

@@ -234,6 +234,8 @@ class _Operator:
         if indices.dim() < source.dim():
             indices, found = indices.unsqueeze(dim), found.unsqueeze(dim)
         compare_values(source.gather(dim, found), source.gather(dim, indices), "named values: ")
+        if self.key in special.DISTINCT and bool((found.sort(dim).values.diff(dim=dim) == 0).any()):
+            raise Mismatch("the indices name an element twice")
 
     def draws(self, sample: Any, left: Any) -> None:
         """A random operator: the same seed the same bits, and the CPU's distribution."""

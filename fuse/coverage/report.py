@@ -19,7 +19,10 @@ Made by `make op-coverage`; do not edit. Every entry of PyTorch's own databases 
 values within the dtype's tolerance; shapes, dtypes, strides, aliasing and the type of errors
 exactly. *Native* means that the backend ran all of it; *host* that it agrees but an operator,
 which is named, ran by PyTorch's CPU kernel; *fails* gives the first difference. Random entries
-are compared by distribution and by repeating the seed.
+are compared by distribution and by repeating the seed. Which of several equal elements an index
+names PyTorch leaves open, unless a sort is asked to be stable: such indices have to lead to the
+CPU's values, and those of `sort`, `argsort` and `topk` must name every element once. Factors that
+are unique up to signs or phases are compared by what they stand for.
 
 An entry counts where all its samples agree. Forward means every dtype of float32, bfloat16,
 int64, bool and complex64 that PyTorch's CPU supports for the entry.

@@ -60,6 +60,9 @@ TIES: dict[str, int] = {
 """Key -> position of ``dim`` among the arguments. Which of several equal elements the indices
 name is unspecified unless a sort is asked to be stable: they have to lead to the values."""
 
+DISTINCT = frozenset({"op:argsort", "op:sort", "op:topk"})
+"""Those of ``TIES`` whose indices name no element twice."""
+
 ERRORS_OF_DATA = (
     "is out of bounds for dimension",
     "out of range",

@@ -66,7 +66,7 @@ DISTINCT = frozenset(
 def refusal(node: Node) -> str | None:
     """Why the host should decide about a call, or ``None``."""
     base = _base(node)
-    if base in ONE_DTYPE and len({operand.view.dtype for operand in node.operands}) > 1:
+    if base in ONE_DTYPE and len({operand.view.dtype for operand in _read(node)}) > 1:
         return "its operands differ in dtype"
     check = _CHECKS.get(base)
     if check is not None:
@@ -75,6 +75,20 @@ def refusal(node: Node) -> str | None:
         if reason is not None:
             return reason
     return _overlap(node) or _converts_out(node)
+
+
+def _read(node: Node) -> list[Operand]:
+    """The operands that are arguments of the functional overload: not those of ``out=``."""
+    positional, keyword = bind(node)
+    arguments: list[Any] = [*positional, *keyword.values()]
+    found = []
+    while arguments:
+        value = arguments.pop()
+        if isinstance(value, tuple):
+            arguments += value
+        elif isinstance(value, TensorArg):
+            found.append(node.operands[value.index])
+    return found
 
 
 def _base(node: Node) -> str:

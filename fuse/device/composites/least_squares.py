@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fuse.device.composites.registry import kernel
 
+_DTYPES = (torch.float32, torch.float64, torch.complex64, torch.complex128)
 _DRIVERS = ("gels", "gelsy", "gelsd", "gelss")
 
 
@@ -28,14 +29,19 @@ def _check(a: Tensor, b: Tensor, driver: str) -> None:
               "(input.dim() - other.dim()) <= 1")  # fmt: skip
     if a.dtype != b.dtype:
         _fail("Expected input and other to have the same dtype, but got input's dtype "
-              f"{a.dtype} and other's dtype {b.dtype}")  # fmt: skip
-    if not a.dtype.is_floating_point and not a.dtype.is_complex:
-        _fail(f"Expected a floating point or complex tensor as input. Got {a.dtype}")
+              f"{_name(a)} and other's dtype {_name(b)}")  # fmt: skip
+    if a.dtype not in _DTYPES:
+        raise RuntimeError("This function doesn't handle types other than float and double")
     if driver not in _DRIVERS:
         _fail("parameter `driver` should be one of (gels, gelsy, gelsd, gelss)")
     if b.shape[: a.dim() - 1] != a.shape[:-1]:
         axis = -1 if _is_vector(a, b) else -2
         _fail(f"input.size(-2) should match other.size({axis})")
+
+
+def _name(tensor: Tensor) -> str:
+    """The dtype's name in C++, which errors use."""
+    return tensor.type().rpartition(".")[2].removesuffix("Tensor")
 
 
 def _is_vector(a: Tensor, b: Tensor) -> bool:
