@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from fuse.trace.bind import bind
-from fuse.trace.node import Node, NumberArg, Operand, TensorArg, Write
+from fuse.trace.node import Node, NumberArg, Operand, TensorArg
 from fuse.trace.spec import View
 
 ONE_DTYPE = frozenset(
@@ -95,14 +95,16 @@ def _overlap(node: Node) -> str | None:
         others = [o for i, o in enumerate(node.operands) if i != write.operand]
         if any(_overlaps_partly(target, other) for other in others):
             return "what it writes overlaps with an operand"
-        if _base(node) in DISTINCT and any(_same(before, other) for other in _apart(node, write)):
+        if _base(node) in DISTINCT and any(
+            _same(before, other) for other in _apart(node, write.operand)
+        ):
             return "it writes what it reads"
     return None
 
 
-def _apart(node: Node, write: Write) -> list[Operand]:
+def _apart(node: Node, written: int) -> list[Operand]:
     """The operands that a ``DISTINCT`` operator may not write: not the one that it updates."""
-    own = {write.operand}
+    own = {written}
     if _base(node) in UPDATING and isinstance(node.args[0], TensorArg):
         own.add(node.args[0].index)
     return [operand for index, operand in enumerate(node.operands) if index not in own]
