@@ -143,6 +143,8 @@ class _Inspector:
         self._engine = engine
         self._names = names
         self._backends = tuple(map(get_backend, names))
+        for backend in self._backends:
+            backend.use_host_kernels(engine.native)
         self._given = given
         self._operations = 0
         self._traces = 0
