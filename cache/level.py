@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from typing import TypeVar, final
 
 from fuse.cache.counters import Counters, Notices
+from fuse.cache.entry import Entry
 from fuse.cache.errors import CacheTrustError, EntryRejectedError, TierBypassError
 from fuse.cache.gate import Gate
 from fuse.cache.key import Key
@@ -44,6 +45,13 @@ class Level:
             again: the same lookup asks a second time, and a second miss is not counted.
         """
         return self.settle(self.start_get(key), again=again)
+
+    def entry(self, digest: str) -> Entry | None:
+        """Return the verified entry under ``digest``, or None for whatever reason.
+
+        No miss is counted: the one who asks by digest asks by key where there is none.
+        """
+        return self.guard("get", lambda: self.gate.run(lambda: self.tier.entry(digest)))
 
     def start_get(self, key: Key) -> Future[bytes | None] | None:
         """Start to read ``key``; None, counted, when the tier does not take the question."""

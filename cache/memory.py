@@ -44,8 +44,12 @@ class MemoryTier(Tier[Live]):
 
     def get(self, key: Key) -> Live | None:
         """Return the live object of ``key`` and make it the most recently used. Never raises."""
+        return self.named(key.digest)
+
+    def named(self, digest: str) -> Live | None:
+        """Return the live object under ``digest`` and make it the most recently used."""
         with self._lock:
-            live: Live | None = self._live.get(key.digest)
+            live: Live | None = self._live.get(digest)
             return live
 
     def peek(self, key: Key) -> Live | None:
@@ -79,6 +83,11 @@ class MemoryTier(Tier[Live]):
         live = self.get(key)
         if live is not None and live.size != size:
             self.put(key, replace(live, size=size))
+
+    def drop(self, digest: str) -> None:
+        """Forget one object, if it is here."""
+        with self._lock:
+            self._live.pop(digest, None)
 
     def stored_keys(self) -> list[Key]:
         """Return the keys of the live objects."""

@@ -11,10 +11,10 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, final
 
 from fuse.cache.gate import run_in_thread
+from fuse.cache.key import Key
 from fuse.cache.level import Level
 
 MAX_BYTES = 256 << 20
@@ -24,8 +24,9 @@ MAX_BYTES = 256 << 20
 @final
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """An object and the size of the payload it was loaded from."""
+    """An object, its key, and the size of the payload it was loaded from."""
 
+    key: Key
     value: Any
     size: int
 
@@ -102,13 +103,18 @@ class Preloads:
                     self._changed.notify_all()
 
     def _load(self, digest: str, load: Callable[[bytes], Any]) -> Loaded | None:
-        level = self._level
-        entry = level.guard("get", lambda: level.gate.run(partial(level.tier.entry, digest)))
+        entry = self._level.entry(digest)
         if entry is None:
             return None
-        try:
-            return Loaded(load(entry.payload), len(entry.payload))
-        # A backend refuses bytes that are what was once stored, in words of its own.
-        except Exception as error:  # noqa: BLE001
-            level.reject(entry.header.key, "load", f"{type(error).__name__}: {error}")
-            return None
+        value = loaded(self._level, entry.header.key, entry.payload, load)
+        return None if value is None else Loaded(entry.header.key, value, len(entry.payload))
+
+
+def loaded(level: Level, key: Key, payload: bytes, load: Callable[[bytes], Any]) -> Any | None:
+    """Return the object of a payload that ``level`` gave; None, counted, where it is refused."""
+    try:
+        return load(payload)
+    # A backend refuses bytes that are what was once stored, in words of its own.
+    except Exception as error:  # noqa: BLE001
+        level.reject(key, "load", f"{type(error).__name__}: {error}")
+        return None

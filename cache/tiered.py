@@ -13,7 +13,7 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar, final
 
 from fuse.cache.background import call_at_exit
@@ -25,7 +25,7 @@ from fuse.cache.gate import run_in_thread
 from fuse.cache.key import Key
 from fuse.cache.level import Level
 from fuse.cache.memory import Live, MemoryTier
-from fuse.cache.preload import Preloads
+from fuse.cache.preload import Loaded, Preloads, loaded
 from fuse.cache.settings import CacheSettings
 from fuse.cache.turns import Turns
 from fuse.cache.writer import Writer
@@ -86,16 +86,17 @@ class TieredCache:
 
     # Looking up
 
-    def get(self, key: Key, load: Load[Object]) -> Object | None:
+    def get(self, key: Key, load: Load[Object], *, quick: bool = False) -> Object | None:
         """Return the object of ``key``, or None. Never makes, never raises for a miss.
 
         Args:
             key: what is wanted.
             load: payload to object; what it raises rejects the entry.
+            quick: the object is soon made: the shared tier has its head start and no more.
         """
         value: Object | None = self._memory_get(key)
         if value is None:
-            value = self._lookup(key, load)
+            value = self._lookup(key, load, quick=quick)
             if value is not None:
                 self._writer.used(key)
             self._notices.emit(_CALLER)
@@ -142,6 +143,36 @@ class TieredCache:
         self._writer.used(key)
         self._notices.emit(_CALLER)
         return made
+
+    def named(self, digest: str, load: Load[Any]) -> Live | None:
+        """Return key, object and where it was under ``digest`` from memory or disk, or None.
+
+        For those who kept the digest of a key and save making the key again. The shared tier
+        is not asked, and no miss is counted: ``get_or_make`` does both.
+
+        Args:
+            digest: of the key.
+            load: payload to object; what it raises rejects the entry.
+        """
+        live = self._memory.named(digest)
+        if live is not None:
+            self._memory_counters.add("hits")
+            return replace(live, origin="memory")
+        found = None if self._disk is None else self._named_on(self._disk, digest, load)
+        if found is not None:
+            self._writer.used(found.key)
+        self._notices.emit(_CALLER)
+        return found
+
+    def refuse(self, key: Key, text: str) -> None:
+        """Forget what is stored under ``key``: its user found that it does not fit.
+
+        Counted as a rejection of the disk tier, with a warning, and removed from it.
+        """
+        self._memory.drop(key.digest)
+        if self._disk is not None:
+            self._disk.reject(key, "load", text)
+        self._notices.emit(_CALLER)
 
     def put(self, key: Key, value: Object, dump: Dump[Object]) -> None:
         """Keep ``value`` in memory and, in the background, in the tiers below.
@@ -279,12 +310,18 @@ class TieredCache:
         except TierBypassError as error:
             self._memory_counters.add_reason("bypasses", error.reason)
 
-    def _lookup(self, key: Key, load: Load[Any]) -> Any | None:
+    def _lookup(self, key: Key, load: Load[Any], *, quick: bool = False) -> Any | None:
         """Look on disk, then in the shared tier; promote what is found."""
         value = self._disk_get(key, load)
         if value is not None or self._shared is None:
             return value
-        payload = self._shared.get(key)
+        pending = self._shared.start_get(key)
+        if quick and pending is not None:
+            wait((pending,), timeout=self.settings.head_start_seconds)
+            if not pending.done():
+                self._shared.abandon()
+                return None
+        payload = self._shared.settle(pending)
         value = self._load(self._shared, key, load, payload)
         if value is not None and payload is not None:
             self._writer.promoted(key, payload, None)
@@ -293,22 +330,33 @@ class TieredCache:
     def _disk_get(self, key: Key, load: Load[Any], *, again: bool = False) -> Any | None:
         if self._disk is None:
             return None
-        ready = None if self._preloads is None else self._preloads.take(key.digest)
+        ready = self._preloaded(self._disk, key.digest)
         if ready is not None:
-            self._disk.counters.add("hits")
-            self._memory_put(key, ready.value, ready.size, self._disk.name)
             return ready.value
         return self._load(self._disk, key, load, self._disk.get(key, again=again))
 
+    def _named_on(self, disk: Level, digest: str, load: Load[Any]) -> Live | None:
+        ready = self._preloaded(disk, digest)
+        if ready is not None:
+            return Live(ready.key, ready.value, ready.size, disk.name)
+        entry = disk.entry(digest)
+        if entry is None:
+            return None
+        key = entry.header.key
+        value = self._load(disk, key, load, entry.payload)
+        return None if value is None else Live(key, value, len(entry.payload), disk.name)
+
+    def _preloaded(self, disk: Level, digest: str) -> Loaded | None:
+        ready = None if self._preloads is None else self._preloads.take(digest)
+        if ready is not None:
+            disk.counters.add("hits")
+            self._memory_put(ready.key, ready.value, ready.size, disk.name)
+        return ready
+
     def _load(self, level: Level, key: Key, load: Load[Any], payload: bytes | None) -> Any | None:
         """Return the object of a payload that ``level`` gave, and keep it in memory."""
-        if payload is None:
-            return None
-        try:
-            value = load(payload)
-        # A backend refuses bytes that are what was once stored, in words of its own.
-        except Exception as error:  # noqa: BLE001
-            level.reject(key, "load", f"{type(error).__name__}: {error}")
+        value = None if payload is None else loaded(level, key, payload, load)
+        if payload is None or value is None:
             return None
         level.counters.add("hits")
         self._memory_put(key, value, len(payload), level.name)

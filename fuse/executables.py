@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -19,16 +21,22 @@ from fuse import __version__, config
 from fuse.backends.base import Backend, Chunk
 from fuse.cache.explain import Explanation
 from fuse.cache.key import Key
+from fuse.cache.memory import Live
 from fuse.cache.opening import open_cache
 from fuse.cache.permissions import read_secret
 from fuse.cache.settings import CacheSettings
-from fuse.errors import ConfigError, ExecutionError, describe
+from fuse.errors import ConfigError, ExecutionError, VerifyError, describe
+from fuse.plan.plan import PlannedChunk
 from fuse.timeline import Timeline
 from fuse.trace.node import Node, Trace
 from fuse.trace.signature import program_text
 
 LISTED = 20
 """Operations that an error names before it says how many more there are."""
+LOAD_THREADS = 2
+"""Executables loaded at once for one plan."""
+Names = tuple[tuple[str, str], ...]
+"""Digest and label of each chunk's executable, as a stored plan has them."""
 _GAUGES = frozenset({"entries", "bytes"})
 
 
@@ -97,6 +105,34 @@ class Executables:
         seconds = 0.0 if held else stopped - started
         return Found(executable, key.digest, key.label, origin, "".join(misses), seconds)
 
+    def named(
+        self, backend: Backend, names: Names, chunks: tuple[PlannedChunk, ...]
+    ) -> list[Found] | None:
+        """The executables that a stored plan names; ``None`` where one is not at hand.
+
+        Raises ``VerifyError`` where one is that of another kind of chunk.
+        """
+        wanted = dict(names)
+
+        def find(digest: str) -> Live | None:
+            return self.cache.named(digest, backend.load)
+
+        if len(wanted) == 1:
+            lives = list(map(find, wanted))
+        else:
+            with ThreadPoolExecutor(LOAD_THREADS, "fuse-load") as pool:
+                lives = list(pool.map(find, wanted))
+        held = {}
+        for (digest, label), live in zip(wanted.items(), lives, strict=True):
+            if live is None:
+                return None
+            held[digest] = live.key, Found(live.value, digest, label, live.origin)
+        for (digest, _), planned in zip(names, chunks, strict=True):
+            fits(held[digest][0], planned)
+        with self._lock:
+            self._used |= dict.fromkeys(wanted)
+        return [held[digest][1] for digest, _ in names]
+
     def _compile(self, backend: Backend, chunk: Chunk, key: Key, misses: list[str]) -> Any:
         printing = "recompiles" in config.explain()
         if printing or self.timeline is not None:
@@ -144,9 +180,41 @@ def key_of(backend: Backend, chunk: Chunk) -> Key:
         "scalars": str(chunk.scalars),
         **surroundings(backend),
     }
-    source = next((line for line in map(_line_of, chunk.nodes) if line), "")
     count = f"{len(chunk.nodes)} operation{'' if len(chunk.nodes) == 1 else 's'}"
-    return Key.of(fields, label=f"{count} from {source}" if source else count)
+    return Key.of(fields, label=count + first_line(chunk))
+
+
+def fits(key: Key, planned: PlannedChunk) -> None:
+    """Check what a key says of arrays and numbers against a chunk of a stored plan.
+
+    Raises ``VerifyError``: the executable under that key would not take what the plan gives it.
+    """
+    fields = key.as_dict()
+    # Inputs are numbered within their chunk there: "%0:float32[2,3], %4:int64[]".
+    layouts = [text.partition(":")[2] for text in fields.get("inputs", "").split(", ") if text]
+    stored = (
+        layouts,
+        len(re.findall(r"\d+", fields.get("outputs", ""))),
+        fields.get("donated"),
+        fields.get("scalars"),
+    )
+    given = (
+        [str(leaf.layout) for leaf in planned.inputs],
+        len(planned.outputs),
+        repr(planned.donated),
+        str(len(planned.scalars)),
+    )
+    if stored != given:
+        raise VerifyError(
+            f"a stored plan's chunk has (inputs, outputs, donated, scalars) {given}, "
+            f"the executable that it names {stored}"
+        )
+
+
+def first_line(chunk: Chunk | Trace) -> str:
+    """`` from train.py:7``, the first user's line among the operations, or nothing."""
+    source = next((line for line in map(_line_of, chunk.nodes) if line), "")
+    return f" from {source}" if source else ""
 
 
 def surroundings(backend: Backend) -> dict[str, str]:

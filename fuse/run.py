@@ -26,11 +26,12 @@ from fuse.cache.key import Key
 from fuse.compiler import Compiler, Counts
 from fuse.debug import check_finite, check_indices
 from fuse.describe import build_node, pinned_places
-from fuse.errors import ExecutionError, HostFallbackError, describe
+from fuse.errors import ExecutionError, HostFallbackError, VerifyError, describe
 from fuse.executables import Executables, Found, chunk_text, key_of
 from fuse.flight import Flight
 from fuse.plan.plan import Plan, PlannedChunk
 from fuse.plan.planner import plan as make_plan
+from fuse.plans import Named, Plans
 from fuse.recall import Recall
 from fuse.timeline import Timeline
 from fuse.trace.node import Leaf, Node, Trace
@@ -55,17 +56,26 @@ CUT_REASONS = (
 """The closed list of why a trace is cut, numbered as in csrc/recorder.h."""
 
 
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """An executable, or the one that is ``pending`` and the ``chunk`` that is run meanwhile."""
+
+    found: Found
+    chunk: Chunk | None = None
+    pending: Future[Found] | None = None
+
+
 @dataclass(slots=True)
 class Stage:
-    """One chunk of a plan, bound to its executable, or to the one that is ``pending``."""
+    """One chunk of a plan and what runs it."""
 
-    chunk: Chunk
     executable: Any
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     scalars: tuple[int, ...]
     release: tuple[int, ...]
     found: Found
+    chunk: Chunk | None = None
     pending: Future[Found] | None = None
 
 
@@ -120,6 +130,7 @@ class Engine:
         self.compiler = Compiler(self.executables, config.compile_mode() == "background")
         self.recall = Recall(self.backend, self.executables)
         self.verdicts = Verdicts(self.backend, self.executables.cache)
+        self.plans = Plans(self.executables.cache, self.whole)
         call_at_exit(self._save)
 
     # ---- a call never seen ------------------------------------------------------------
@@ -169,33 +180,60 @@ class Engine:
         """Plan and compile a trace so that the values ``live`` exist after it."""
         trace = Trace.of(recorded)
         with self._span("planning", f"{len(trace.nodes)} operations"):
+            key = self.plans.key(self.backend, trace, live, donatable)
+            stored = self.plans.find(key, trace, live, donatable)
+        if stored is not None:
+            try:
+                return self._bind(stored.plan, self._named(stored))
+            except VerifyError as error:
+                self.plans.refuse(key, str(error))
+        with self._span("planning", f"{len(trace.nodes)} operations"):
             plan = make_plan(trace, live, donatable, self.whole)
-        runnable = self._bind(plan)
+        found = self._find_all(plan)
+        self.plans.save(key, plan, tuple((one.found.digest, one.found.label) for one in found))
         self.verdicts.save()
-        return runnable
+        return self._bind(plan, found)
 
-    def _bind(self, plan: Plan) -> Runnable:
+    def _named(self, stored: Named) -> list[Bound]:
+        """The executables that a stored plan names, or, where one is missing, those found.
+
+        Raises ``VerifyError`` where the plan names executables of other chunks.
+        """
+        named = self.executables.named(self.backend, stored.names, stored.plan.chunks)
+        if named is not None:
+            return list(map(Bound, named))
+        found = self._find_all(stored.plan)
+        if [one.found.digest for one in found] != [digest for digest, _ in stored.names]:
+            raise VerifyError("a stored plan names executables of other chunks")
+        return found
+
+    def _find_all(self, plan: Plan) -> list[Bound]:
         """Find or compile every chunk's executable, different ones in parallel."""
         chunks = [local_chunk(planned) for planned in plan.chunks]
         keys = [key_of(self.backend, chunk) for chunk in chunks]
         wanted = {key.digest: (chunk, key) for key, chunk in zip(keys, chunks, strict=True)}
         found = self.compiler.find(self.backend, wanted)
+        return [
+            bound(chunk, key, found[key.digest]) for chunk, key in zip(chunks, keys, strict=True)
+        ]
+
+    def _bind(self, plan: Plan, executables: list[Bound]) -> Runnable:
+        """The plan with its chunks' executables."""
         final: dict[int, int] = {}
         for index, planned in enumerate(plan.chunks):
             final |= dict.fromkeys((leaf.value for leaf in planned.inputs), index)
         stages = tuple(
-            bound(
-                chunk,
-                key,
-                found[key.digest],
+            Stage(
+                executable=one.found.executable,
+                found=one.found,
+                chunk=one.chunk,
+                pending=one.pending,
                 inputs=tuple(leaf.value for leaf in planned.inputs),
                 outputs=planned.outputs,
                 scalars=planned.scalars,
                 release=tuple(v for v, at in final.items() if at == index and v not in plan.live),
             )
-            for index, (chunk, key, planned) in enumerate(
-                zip(chunks, keys, plan.chunks, strict=True)
-            )
+            for index, (one, planned) in enumerate(zip(executables, plan.chunks, strict=True))
         )
         leaves = tuple(leaf.value for leaf in plan.trace.leaves)
         direct = len(stages) == 1 and (
@@ -289,7 +327,7 @@ class Engine:
         return [values[value] for value in runnable.plan.live]
 
     def _run_stage(self, stage: Stage, scalars: bytes, inputs: list[Any]) -> list[Any]:
-        if stage.pending is not None:
+        if stage.pending is not None and stage.chunk is not None:
             found = self.compiler.ready(stage.found.digest, stage.pending)
             if found is None:
                 return self.compiler.run_uncompiled(self.backend, stage.chunk, scalars, inputs)
@@ -405,12 +443,11 @@ class Engine:
             )
 
 
-def bound(chunk: Chunk, key: Key, found: Found | Future[Found], **parts: Any) -> Stage:
-    """A stage that runs ``found``, or will once it is there; ``parts`` are its other fields."""
+def bound(chunk: Chunk, key: Key, found: Found | Future[Found]) -> Bound:
+    """What runs ``chunk``, or will once it is there."""
     if isinstance(found, Found):
-        return Stage(chunk, found.executable, found=found, **parts)
-    waiting = Found(None, key.digest, key.label, "pending")
-    return Stage(chunk, None, found=waiting, pending=found, **parts)
+        return Bound(found)
+    return Bound(Found(None, key.digest, key.label, "pending"), chunk, found)
 
 
 def local_chunk(planned: PlannedChunk) -> Chunk:

@@ -30,6 +30,7 @@ ENGINE = (
     "describe",
     "executables",
     "flight",
+    "plans",
     "pool",
     "progress",
     "recall",

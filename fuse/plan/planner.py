@@ -11,10 +11,11 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from fuse.errors import VerifyError
+from fuse.plan.check import check_plan, undefined_values
 from fuse.plan.liveness import bytes_alive, last_reads
 from fuse.plan.order import light_stretches, ordered
 from fuse.plan.plan import Plan, PlannedChunk
+from fuse.plan.scalars import compact_scalars
 from fuse.plan.segment import WHOLE, Segment, segments
 from fuse.plan.simplify import merged
 from fuse.trace.node import Leaf, Node, Trace
@@ -51,7 +52,20 @@ def plan(
     draft = Draft(verify(trace), live, donatable, whole, nodes=trace.nodes)
     for _, step in PASSES:
         step(draft)
-    return Plan(trace, live, draft.donated, draft.chunks, tuple(draft.decisions))
+    return check_plan(
+        Plan(trace, live, draft.donated, draft.chunks, tuple(draft.decisions)), donatable
+    )
+
+
+def prepared(trace: Trace, live: tuple[int, ...], whole: int) -> tuple[Node, ...]:
+    """The operations that the chunks of a plan consist of, before they are ordered and cut.
+
+    Without what is dead and what is computed twice: a stored plan counts in these.
+    """
+    draft = Draft(trace, live, (), whole, nodes=trace.nodes)
+    remove_dead(draft)
+    merge_common(draft)
+    return draft.nodes
 
 
 def remove_dead(draft: Draft) -> None:
@@ -105,12 +119,7 @@ def chunk(draft: Draft) -> None:
     layouts = draft.trace.layouts()
     last = last_reads(draft.nodes, draft.live)
     # Of the whole trace: the first use, which is the one that says it, may have been dead.
-    undefined = {
-        operand.value
-        for node in draft.trace.nodes
-        for operand in node.operands
-        if operand.fresh and not operand.initialised
-    }
+    undefined = undefined_values(draft.trace.nodes)
     for piece in draft.segments:
         nodes = draft.nodes[piece.start : piece.stop]
         made = {value for node in nodes for value in node.results()}
@@ -163,47 +172,6 @@ def donate(draft: Draft) -> None:
         )
 
 
-def compact_scalars(nodes: tuple[Node, ...]) -> tuple[tuple[Node, ...], tuple[int, ...]]:
-    """Renumber the slots of the packed array to those the nodes use; also return which."""
-    used: list[int] = []
-    renumbered = []
-    for node in nodes:
-        dynamic = []
-        for place, slot in node.dynamic:
-            dynamic.append((place, len(used)))
-            used.append(slot)
-        random = node.random
-        if random is not None:
-            used += [random, random + 1]
-            random = len(used) - 2
-        renumbered.append(replace(node, dynamic=tuple(dynamic), random=random))
-    return tuple(renumbered), tuple(used)
-
-
-def check(draft: Draft) -> None:
-    """Every live value is made by exactly one chunk, from inputs that exist by then."""
-    known: set[int] = {leaf.value for leaf in draft.trace.leaves}
-    made: list[int] = []
-    for chunk in draft.chunks:
-        missing = [leaf.value for leaf in chunk.inputs if leaf.value not in known]
-        if missing:
-            raise VerifyError(f"a chunk reads {missing} before they are made")
-        results = {value for node in chunk.nodes for value in node.results()}
-        lost = [value for value in chunk.outputs if value not in results]
-        if lost:
-            raise VerifyError(f"a chunk returns {lost}, which its operations do not make")
-        known.update(chunk.outputs)
-        made += chunk.outputs
-        # A donated array is gone: nothing later may read it, and it may not be live.
-        gone = {chunk.inputs[position].value for position in chunk.donated}
-        if gone & set(draft.live):
-            raise VerifyError(f"a chunk consumes live values {sorted(gone & set(draft.live))}")
-        known -= gone
-    absent = [value for value in draft.live if made.count(value) != 1]
-    if absent:
-        raise VerifyError(f"live values {absent} are not made exactly once")
-
-
 PASSES: tuple[tuple[str, Callable[[Draft], None]], ...] = (
     ("remove dead code", remove_dead),
     ("merge common subexpressions", merge_common),
@@ -211,5 +179,4 @@ PASSES: tuple[tuple[str, Callable[[Draft], None]], ...] = (
     ("segment", segment),
     ("chunk", chunk),
     ("donate", donate),
-    ("verify", check),
 )

@@ -125,6 +125,7 @@ def used(backend: FakeBackend) -> list[str]:
 
 def test_a_command_recalls_what_it_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FUSE_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.delenv("FUSE_CACHE", raising=False)
     monkeypatch.setattr(sys, "argv", ["/work/train.py", "--steps", "3"])
     asked: list[list[str]] = []
     preload = TieredCache.preload

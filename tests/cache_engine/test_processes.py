@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fuse.cache import CacheSettings, Key, Level, listing, open_cache
 from fuse.device import build
 from tests.cache_engine.common import command, entries, finish, run, start
 from tests.cache_engine.worker import STEPS
 
 RANKS = 4
+NOTHING = {"compile": 0, "trace": 0, "plan": 0}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -43,15 +47,16 @@ def test_a_second_process_neither_traces_nor_compiles(
     first = cold[1]
     assert first["calls"]["compile"] == first["stats"]["compiles"] >= 2
     assert first["calls"]["trace"] > 10
+    assert first["calls"]["plan"] >= 1
     second = run("train", copy)
-    assert second["calls"] == {"compile": 0, "trace": 0}
+    assert second["calls"] == NOTHING
     assert second["stats"]["compiles"] == 0
     assert second["result"] == first["result"]
     assert len(second["result"]) == STEPS
     disk = second["stats"]["cache"]["disk"]
     assert disk["misses"] == 0
-    # Beside the executables: the verdicts on operations, and what this command used.
-    assert disk["hits"] == first["stats"]["compiles"] + 2
+    # Beside executables and plans: the verdicts on operations, and what this command used.
+    assert disk["hits"] == first["stats"]["compiles"] + first["calls"]["plan"] + 2
 
 
 def test_a_bundle_gives_a_start_without_compiling(
@@ -64,7 +69,7 @@ def test_a_bundle_gives_a_start_without_compiling(
     imported = command(empty, "import", str(bundle))
     assert imported.returncode == 0, imported.stderr
     found = run("train", empty, FUSE_CACHE="only")
-    assert found["calls"] == {"compile": 0, "trace": 0}
+    assert found["calls"] == NOTHING
     assert found["result"] == first["result"]
 
 
@@ -124,8 +129,41 @@ def test_damaged_entries_are_counted_and_compiled_again(
     assert sum(rejected.values()) == len(files)
     assert len(found["warnings"]) == len(rejected)  # each kind once
     again = run("train", copy)
-    assert again["calls"] == {"compile": 0, "trace": 0}
+    assert again["calls"] == NOTHING
     assert again["result"] == first["result"]
+
+
+def stored_plans(level: Level) -> dict[Key, dict[str, Any]]:
+    """Every stored plan as the document that it is."""
+    keys = [one.header.key for one in listing(level) if one.header is not None]
+    plans = [key for key in keys if key.as_dict().get("kind") == "plan"]
+    return {key: json.loads(level.tier.get(key) or b"") for key in plans}
+
+
+def test_a_plan_of_something_else_is_refused_and_made_again(
+    cold: tuple[Path, dict[str, Any]], copy: Path
+) -> None:
+    level = open_cache(CacheSettings(directory=copy)).level("disk")
+    sound, first = stored_plans(level), cold[1]
+    named = [piece["executable"] for plan in sound.values() for piece in plan["chunks"]]
+    wrong: list[Callable[[dict[str, Any]], object]] = [
+        # An executable of another chunk; one that nobody stored; an operation left out.
+        lambda chunk: chunk.update(executable=next(n for n in named if n != chunk["executable"])),
+        lambda chunk: chunk.update(executable=["0" * 64, "absent"]),
+        lambda chunk: chunk["nodes"].pop(0),
+    ]
+    assert len(sound) == first["calls"]["plan"] >= 1
+    for change in wrong:
+        for key, plan in stored_plans(level).items():
+            for chunk in plan["chunks"]:
+                change(chunk)
+            level.tier.put(key, json.dumps(plan).encode())
+        found = run("train", copy)
+        assert found["calls"] == NOTHING | {"plan": len(sound)}
+        assert found["result"] == first["result"]
+        assert found["stats"]["cache"]["disk"]["rejections"] == {"load": len(sound)}
+        assert len(found["warnings"]) == 1 and "chunk" in found["warnings"][0]
+        assert stored_plans(level) == sound
 
 
 def test_a_folder_that_cannot_be_written_costs_one_warning(tmp_path: Path) -> None:

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from fuse.errors import VerifyError
 from fuse.plan.liveness import bytes_alive, last_reads
 from fuse.plan.plan import Plan
-from fuse.plan.planner import compact_scalars, plan
+from fuse.plan.planner import plan
 from fuse.plan.repeats import Repeat, find_repeats, smallest_period
+from fuse.plan.scalars import compact_scalars
 from fuse.plan.segment import LONGEST, segments
 from tests.plan.common import draw
 from tests.trace.drawing import Drawing
