@@ -102,6 +102,51 @@ def pinned_places(node: Node) -> tuple[int, ...]:
     return tuple(arg.place for arg in node.args if isinstance(arg, NumberArg))
 
 
+def call_key(
+    name: str,
+    args: tuple[Any, ...],
+    operands: list[tuple[Any, ...]],
+    tensors: list[tuple[Any, ...]],
+    writes: list[tuple[Any, ...]],
+    results: list[tuple[int, int, int]],
+) -> str:
+    """A described call without its value numbers: equal for calls that differ in these only."""
+    numbers: dict[int, int] = {}
+    read = [(numbers.setdefault(raw[0], len(numbers)), *raw[1:]) for raw in operands]
+    made = [raw[1:] for raw in tensors]
+    written = [(raw[0], *raw[2:]) for raw in writes]
+    return repr((name, args, read, made, written, results))
+
+
+def renumbered(
+    known: Node,
+    operands: list[tuple[Any, ...]],
+    tensors: list[tuple[Any, ...]],
+    writes: list[tuple[Any, ...]],
+) -> Node:
+    """The node of a call whose ``call_key`` is that of ``known``, with the call's own values."""
+    return Node(
+        op=known.op,
+        target=known.target,
+        args=known.args,
+        operands=tuple(
+            Operand(raw[0], one.view, one.layout, one.place, one.fresh, one.initialised)
+            for one, raw in zip(known.operands, operands, strict=True)
+        ),
+        outputs=tuple(
+            Output(raw[0], one.view, one.layout)
+            for one, raw in zip(known.outputs, tensors, strict=True)
+        ),
+        writes=tuple(
+            Write(one.operand, raw[1], one.layout, one.view)
+            for one, raw in zip(known.writes, writes, strict=True)
+        ),
+        slots=known.slots,
+        blocks=known.blocks,
+        source=user_line(),
+    )
+
+
 def build_node(
     name: str,
     args: tuple[Any, ...],

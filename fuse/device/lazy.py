@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import gc
 import importlib
 import os
@@ -157,14 +158,14 @@ def _recorded_overloads(has_rule: Any) -> list[str]:
     with one that the backend has a rule for.
     """
     has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    schemas_of = functools.cache(torch._C._jit_get_schemas_for_operator)  # of every overload
     claimed = []
     for full in torch._C._dispatch_get_all_op_names():
         if not full.startswith("aten::"):
             continue
         name = full.removeprefix("aten::")
         base, _, overload = full.partition(".")
-        schemas = torch._C._jit_get_schemas_for_operator(base)
-        schema = next((s for s in schemas if s.overload_name == overload), None)
+        schema = next((s for s in schemas_of(base) if s.overload_name == overload), None)
         if schema is None:
             continue  # an implementation without a definition
         if name in _TOO_LAX:

@@ -255,12 +255,55 @@ TrieNode* Recorder::add_child(
   return result;
 }
 
+Inferences::Key Recorder::inference_key() const {
+  // The call without value numbers, its numbers, and beside its views what describe_writes()
+  // and resizes_in_place() look at: each operand's buffer, and which operands are one tensor.
+  constexpr uint64_t kWithoutValue = UINT32_MAX;
+  Inferences::Key key(call_.words.begin(), call_.words.end());
+  for (size_t at = 0; at < call_.operands.size(); ++at) {
+    const Operand& operand = call_.operands[at];
+    key[operand.word] &= kWithoutValue;
+    size_t same = 0;
+    while (!call_.operands[same].tensor->is_same(*operand.tensor)) {
+      ++same;
+    }
+    key.push_back(same);
+    key.push_back(operand.buffer->layout);
+    key.push_back(operand.buffer->nbytes);
+  }
+  for (const ScalarBits& scalar : call_.scalars) {
+    key.push_back(scalar.bits);
+    key.push_back(static_cast<uint64_t>(scalar.kind));
+  }
+  return key;
+}
+
 bool Recorder::infer(
     TrieNode& node,
     const c10::OperatorHandle& op,
     const OpInfo& info,
     c10::ArrayRef<c10::IValue> arguments) {
   refusal_.clear();
+  Inferences::Key key = inference_key();
+  if (const Inferred* known = inferences_.find(key)) {
+    node.tensors = known->tensors;
+    node.writes = known->writes;
+    node.resizes = known->resizes;
+    node.results = known->results;
+    return true;
+  }
+  if (!infer_anew(node, op, info, arguments)) {
+    return false;
+  }
+  inferences_.add(std::move(key), {node.tensors, node.writes, node.resizes, node.results});
+  return true;
+}
+
+bool Recorder::infer_anew(
+    TrieNode& node,
+    const c10::OperatorHandle& op,
+    const OpInfo& info,
+    c10::ArrayRef<c10::IValue> arguments) {
   torch::jit::Stack meta;
   for (const c10::IValue& value : arguments) {
     meta.push_back(to_meta(value));

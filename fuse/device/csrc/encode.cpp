@@ -1,6 +1,7 @@
 // A call as a key: structure in words, numbers that may vary in scalars.
 // About 100 ns for two 2-D operands; nothing is allocated once the vectors have grown.
 #include <ATen/core/List.h>
+#include <c10/core/DefaultDtype.h>
 #include <c10/util/hash.h>
 
 #include <cstring>
@@ -58,6 +59,8 @@ void Recorder::encode(const OpInfo& info, c10::ArrayRef<c10::IValue> arguments) 
   call_.words.push_back(reinterpret_cast<uint64_t>(&info)); // identity of the operator
   call_.shape_hash = call_.words.back();
   call_.rank_hash = call_.words.back();
+  // Decides about the result of an integer and a Python float.
+  call_.words.push_back(static_cast<uint64_t>(c10::get_default_dtype_as_scalartype()));
   for (size_t index = 0; index < arguments.size(); ++index) {
     encode_value(arguments[index], info.kinds[index]);
   }
@@ -164,6 +167,7 @@ void Recorder::encode_tensor(const at::Tensor& tensor) {
   const uint64_t head = kTagTensor | static_cast<uint64_t>(tensor.scalar_type()) << 8 |
       static_cast<uint64_t>(sizes.size()) << 16 | static_cast<uint64_t>(first) << 24 |
       static_cast<uint64_t>(initialised) << 25;
+  const auto word = static_cast<uint32_t>(words.size());
   words.push_back(head | static_cast<uint64_t>(buffer->value) << 32);
   if (first) {
     words.push_back(buffer->layout);
@@ -177,7 +181,7 @@ void Recorder::encode_tensor(const at::Tensor& tensor) {
   }
   call_.shape_hash = hash;
   call_.operands.push_back(
-      {&tensor, buffer, first, initialised, static_cast<int>(call_.scalars.size())});
+      {&tensor, buffer, first, initialised, static_cast<int>(call_.scalars.size()), word});
   call_.scalars.push_back({static_cast<uint64_t>(impl->storage_offset()), ScalarKind::Offset});
 }
 

@@ -20,6 +20,9 @@ namespace {
 constexpr uint32_t kCapped = UINT32_MAX; // a place's count of shapes once it has been reported
 constexpr size_t kLinearChildren = 8; // beyond this many children a hash index is kept
 
+std::atomic<std::thread::id> lock_owner{};
+} // namespace
+
 uint64_t hash_words(c10::ArrayRef<uint64_t> words) {
   uint64_t hash = words.size();
   for (uint64_t word : words) {
@@ -28,9 +31,6 @@ uint64_t hash_words(c10::ArrayRef<uint64_t> words) {
   }
   return hash;
 }
-
-std::atomic<std::thread::id> lock_owner{};
-} // namespace
 
 const char* cut_reason_name(CutReason reason) {
   static constexpr const char* names[] = {

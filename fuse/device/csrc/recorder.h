@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "buffer.h"
+#include "inferences.h"
 #include "trie.h"
 
 namespace fuse {
@@ -74,6 +75,7 @@ class Recorder {
     bool first; // met for the first time in this trace
     bool initialised;
     int scalar; // position of its offset among the call's scalars
+    uint32_t word; // position of its first word in the call's
   };
   // A value from before the trace. Undefined memory has a place here too, without an array,
   // so that a failed trace can give every buffer back what it had.
@@ -124,6 +126,12 @@ class Recorder {
       const c10::OperatorHandle& op,
       const OpInfo& info,
       c10::ArrayRef<c10::IValue> arguments);
+  bool infer_anew(
+      TrieNode& node,
+      const c10::OperatorHandle& op,
+      const OpInfo& info,
+      c10::ArrayRef<c10::IValue> arguments);
+  Inferences::Key inference_key() const;
   bool describe(
       TrieNode& node,
       const c10::OperatorHandle& op,
@@ -173,6 +181,7 @@ class Recorder {
   std::vector<Leaf> leaves_;
   std::vector<uint64_t> dynamic_;
   Call call_;
+  Inferences inferences_;
   std::string refusal_; // why the last call could not be described
   RecorderStats stats_;
 
