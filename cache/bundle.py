@@ -9,7 +9,6 @@ a key trusts the bundle as an installer trusts a package: whoever made it runs c
 from __future__ import annotations
 
 import struct
-import time
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
@@ -149,9 +148,8 @@ def _find(levels: Sequence[Level], digest: str, report: BundleReport) -> Entry |
 def _write(bundle: zipfile.ZipFile, entry: Entry, secret: bytes | None) -> None:
     header = entry.header
     blob = pack(header.key, entry.payload, created=header.created, secret=secret)
-    member = zipfile.ZipInfo(
-        _FOLDER + name_of(header.key.digest), time.gmtime(max(header.created, 0))[:6]
-    )
+    # With a zip file's first date, for its calendar ends in 2107 and a clock may say anything.
+    member = zipfile.ZipInfo(_FOLDER + name_of(header.key.digest))
     bundle.writestr(member, blob)
 
 

@@ -38,6 +38,7 @@ _HASH_BYTES = 32
 _SIGNED = 1
 _SIGNATURE_DOMAIN = b"fuse.cache.entry.1"
 MAX_HEADER_BYTES = 64 << 20
+_LATEST = 253_402_300_800.0  # the year 10000
 
 
 @final
@@ -68,6 +69,7 @@ def pack(key: Key, payload: bytes, *, created: float, secret: bytes | None = Non
         created: seconds since the epoch; informative only.
         secret: the key of the signature, or None for an entry without one.
     """
+    created = min(max(created, 0.0), _LATEST - 1.0)  # whatever the clock says
     document = {"label": key.label, "created": created, "fields": key.as_dict()}
     header = json.dumps(document, sort_keys=True).encode("ascii")
     flags = 0 if secret is None else _SIGNED
@@ -168,6 +170,9 @@ def _header(data: bytes, digest: str, payload_bytes: int) -> Header:
         raise EntryRejectedError(
             "header", f"entry {digest} has a header of another shape"
         ) from error
+    # JSON knows Infinity and NaN here, and no clock gives what a calendar cannot hold.
+    if not 0 <= created < _LATEST:
+        raise EntryRejectedError("header", f"entry {digest} was written at {created}")
     if key.digest != digest:
         raise EntryRejectedError("header", f"the fields of entry {digest} give {key.digest}")
     return Header(key, created, payload_bytes)

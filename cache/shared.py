@@ -63,17 +63,11 @@ class MountedFolder(Store):
 
     def read(self, digest: str) -> bytes | None:
         """Return a blob whole and set its modification time, where that is allowed."""
-        path = self._directory / name_of(digest)
-        blob = self._read(path, self._max_entry_bytes)
-        if blob is not None:
-            # Another user's file keeps its time; only the order of pruning is coarser.
-            with suppress(OSError):
-                os.utime(path)
-        return blob
+        return self._read(digest, self._max_entry_bytes, used=True)
 
     def read_start(self, digest: str, count: int) -> bytes | None:
         """Return up to ``count`` leading bytes."""
-        return self._read(self._directory / name_of(digest), count)
+        return self._read(digest, count, used=False)
 
     def write(self, digest: str, blob: bytes) -> None:
         """Write a temporary file and rename it. Raises OSError."""
@@ -140,13 +134,19 @@ class MountedFolder(Store):
         except FileNotFoundError:
             return []
 
-    def _read(self, path: Path, count: int) -> bytes | None:
-        opened = open_regular(path, self._max_entry_bytes, None)
+    def _read(self, digest: str, count: int, *, used: bool) -> bytes | None:
+        opened = open_regular(self._directory / name_of(digest), self._max_entry_bytes, None)
         if opened is None:
             return None
         descriptor, size = opened
         try:
-            return read_up_to(descriptor, min(count, size))
+            blob = read_up_to(descriptor, min(count, size))
+            if used:
+                # By descriptor: the name may by now be another file, or a link to one of ours.
+                # Another user's file keeps its time; only the order of pruning is coarser.
+                with suppress(OSError):
+                    os.utime(descriptor)
+            return blob
         finally:
             os.close(descriptor)
 

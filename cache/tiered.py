@@ -9,6 +9,8 @@ below, and all writing happens on background threads.
 from __future__ import annotations
 
 import contextvars
+import os
+import sys
 import time
 import weakref
 from collections.abc import Callable, Sequence
@@ -19,7 +21,7 @@ from typing import Any, TypeVar, final
 from fuse.cache.background import call_at_exit
 from fuse.cache.control import stored_keys
 from fuse.cache.counters import Counters, Events, Notices
-from fuse.cache.errors import CacheMissError, TierBypassError
+from fuse.cache.errors import CacheMissError, CacheWarning, TierBypassError
 from fuse.cache.explain import Explanation, explain
 from fuse.cache.gate import run_in_thread
 from fuse.cache.key import Key
@@ -82,6 +84,7 @@ class TieredCache:
         self._preloads = None if disk is None else Preloads(disk)
         # Makings that lost the race against the shared tier and still run.
         self._overtaken: set[Future[Any]] = set()
+        self._process = os.getpid()
         _open_caches.add(self)
 
     # Looking up
@@ -287,6 +290,19 @@ class TieredCache:
         self._writer.stop()
         self._notices.emit(_CALLER)
 
+    def close_at_exit(self) -> None:
+        """Close; a warning that a filter makes an error is printed, for nobody is left to ask.
+
+        A forked child leaves what it inherited alone: threads that it does not have may hold
+        the locks.
+        """
+        if self._process != os.getpid():
+            return
+        try:
+            self.close()
+        except CacheWarning as warning:
+            sys.stderr.write(f"{type(warning).__name__}: {warning}\n")
+
     # Steps of a lookup
 
     def _levels(self) -> list[Level]:
@@ -446,7 +462,7 @@ _open_caches: weakref.WeakSet[TieredCache] = weakref.WeakSet()
 
 def _close_all() -> None:
     for cache in list(_open_caches):
-        cache.close()
+        cache.close_at_exit()
 
 
 call_at_exit(_close_all)

@@ -67,15 +67,15 @@ def show(options: argparse.Namespace, cache: TieredCache) -> int:
     for listed in listing(cache.level(options.tier)):
         digest, size = listed.stored.digest[:DIGITS], human(listed.stored.size)
         if listed.header is None:
-            print(f"{digest}  {size:>10}  {'':16}  cannot be read: {listed.problem}")
+            print(f"{digest}  {size:>10}  {'':16}  cannot be read: {printable(listed.problem)}")
             continue
         made = time.strftime("%Y-%m-%d %H:%M", time.localtime(listed.header.created))
-        print(f"{digest}  {size:>10}  {made}  {listed.header.key.label}")
+        print(f"{digest}  {size:>10}  {made}  {printable(listed.header.key.label)}")
         if options.fields:
             for name, value in listed.header.key.fields:
                 first, _, rest = value.partition("\n")
                 more = f" (and {rest.count(chr(10)) + 1} lines)" if rest else ""
-                print(f"    {name}: {first}{more}")
+                print(f"    {printable(name)}: {printable(first)}{more}")
     return 0
 
 
@@ -100,7 +100,7 @@ def check(options: argparse.Namespace, cache: TieredCache) -> int:
     for digest, reason in found.rejected.items():
         print(f"{digest[:DIGITS]}  rejected: {reason}")
     for name in found.foreign:
-        print(f"{name}  is no entry")
+        print(f"{printable(name)}  is no entry")
     return 1 if found.rejected else 0
 
 
@@ -124,7 +124,7 @@ def take(options: argparse.Namespace, cache: TieredCache) -> int:
 
 def _rejected(reasons: dict[str, str]) -> int:
     for name, reason in reasons.items():
-        print(f"{name[:DIGITS]}  rejected: {reason}", file=sys.stderr)
+        print(f"{printable(name)[:DIGITS]}  rejected: {reason}", file=sys.stderr)
     return int(bool(reasons))
 
 
@@ -134,6 +134,11 @@ def _names(cache: TieredCache) -> list[str]:
     if not names:
         raise ConfigError("the cache has no stored tier: FUSE_CACHE=off")
     return names
+
+
+def printable(text: str) -> str:
+    """Text of a store that others may write, without what a terminal would obey."""
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
 
 
 def human(size: int) -> str:

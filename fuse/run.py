@@ -6,6 +6,7 @@ seen, to plan a trace it has never cut, and once a chunk to run it.
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections import Counter
 from collections.abc import Callable
@@ -25,7 +26,7 @@ from fuse.cache.background import call_at_exit
 from fuse.cache.key import Key
 from fuse.compiler import Compiler, Counts
 from fuse.debug import check_finite, check_indices
-from fuse.describe import build_node, pinned_places
+from fuse.describe import build_node, call_key, pinned_places, renumbered
 from fuse.errors import ExecutionError, HostFallbackError, VerifyError, describe
 from fuse.executables import Executables, Found, chunk_text, key_of
 from fuse.flight import Flight
@@ -41,6 +42,8 @@ from fuse.trace.source import user_line
 from fuse.trace.views import dynamic_bounds
 from fuse.verdicts import Verdicts
 
+MOST_DESCRIBED = 16_384
+"""Calls remembered without their values, about 2 kB each; a layer's come back with every layer."""
 CUT_REASONS = (
     "host_read",
     "synchronize",
@@ -122,6 +125,7 @@ class Engine:
         self.shape_cap = config.shape_cap() if self.backend.shares_host_memory() else 0
         self._warned: set[str] = set()
         self._reasons: dict[str, str] = {}
+        self._described: dict[str, tuple[Node, int, tuple[int, ...]]] = {}
         self._flight = Flight(config.in_flight_bytes(), lambda arrays: self.backend.wait(arrays))
         self._converting = False
         self.observer: Timeline | None = None
@@ -131,6 +135,7 @@ class Engine:
         self.recall = Recall(self.backend, self.executables)
         self.verdicts = Verdicts(self.backend, self.executables.cache)
         self.plans = Plans(self.executables.cache, self.whole)
+        self._process = os.getpid()
         call_at_exit(self._save)
 
     # ---- a call never seen ------------------------------------------------------------
@@ -145,6 +150,10 @@ class Engine:
         results: list[Any],
     ) -> tuple[Node, int, tuple[int, ...]] | None:
         """The call as ``(node, random blocks, pinned places)``; ``None`` sends it to the host."""
+        call = call_key(name, args, operands, tensors, writes, results)
+        known = self._described.get(call)
+        if known is not None:
+            return renumbered(known[0], operands, tensors, writes), known[1], known[2]
         node = build_node(name, args, operands, tensors, writes, results, self.backend.has_rule)
         doubt = refusal(node)
         if doubt is not None:
@@ -155,7 +164,11 @@ class Engine:
         if reason is not None:
             self._reasons[name] = reason
             return None
-        return node, node.blocks, pinned_places(node) or self.backend.static_places(node)
+        if len(self._described) >= MOST_DESCRIBED:
+            self._described.clear()
+        pinned = pinned_places(node) or self.backend.static_places(node)
+        self._described[call] = node, node.blocks, pinned
+        return self._described[call]
 
     def generalise(self, node: Node, place: int) -> tuple[tuple[int, int, int], ...] | None:
         """Whether a number may vary: bounds of a view's offset, ``()`` for a plain number."""
@@ -379,6 +392,7 @@ class Engine:
         self.verdicts = Verdicts(self.backend, self.executables.cache)
         self._converting = True
         self._reasons.clear()
+        self._described.clear()
 
     def close(self) -> None:
         """Finish what runs; called once at the end of the process."""
@@ -386,6 +400,8 @@ class Engine:
         self.executables.cache.close()
 
     def _save(self) -> None:
+        if self._process != os.getpid():
+            return  # a forked child: what it inherited is its parent's to store
         self.verdicts.save(final=True)
         self.recall.save()
 

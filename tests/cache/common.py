@@ -6,6 +6,8 @@ import hashlib
 import os
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,31 @@ from fuse.cache import CacheSettings, Key, TieredCache, open_cache
 
 ROOT = Path(__file__).resolve().parents[2]
 SECRET = b"the key of the tests, long enough"
+
+
+_TICK, _LONGEST_TICK = 0.01, 0.05
+_ticks: list[float] = []
+
+
+def awake_seconds() -> float:
+    """Seconds that this process has been able to run since the first call.
+
+    A thread counts ticks. While the process is stopped, or gets no processor, nothing is
+    counted, so that a bound on a wait is a bound on what the wait itself took.
+    """
+    if not _ticks:
+        _ticks.append(0.0)
+        threading.Thread(target=_tick, daemon=True).start()
+    return _ticks[0]
+
+
+def _tick() -> None:
+    last = time.monotonic()
+    while True:
+        time.sleep(_TICK)
+        now = time.monotonic()
+        _ticks[0] += min(now - last, _LONGEST_TICK)
+        last = now
 
 
 def key_of(name: str, **fields: str) -> Key:
@@ -64,7 +91,9 @@ def filled(at: Path, *keys: Key, **settings: Any) -> None:
     closed(cache)
 
 
-def start_worker(role: str, *arguments: object) -> subprocess.Popen[bytes]:
+def start_worker(
+    role: str, *arguments: object, stderr: int | None = None
+) -> subprocess.Popen[bytes]:
     """Start a process of ``tests.cache.worker``; it says ``ready`` before its work.
 
     Its output is not buffered here: ``communicate`` would miss what a buffer has taken.
@@ -73,6 +102,7 @@ def start_worker(role: str, *arguments: object) -> subprocess.Popen[bytes]:
         [sys.executable, "-m", "tests.cache.worker", role, *map(str, arguments)],
         cwd=ROOT,
         stdout=subprocess.PIPE,
+        stderr=stderr,
         bufsize=0,
         env=os.environ | {"PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "default"},
     )

@@ -11,6 +11,7 @@ import pytest
 from fuse.cache import (
     CacheBundleError,
     CacheMissError,
+    CacheWarning,
     TieredCache,
     clear,
     export_bundle,
@@ -240,3 +241,36 @@ def test_records_of_several_jobs_and_hands(tmp_path: Path) -> None:
     path.write_text(f"{KEYS[4].digest}\nk4\n")
     with pytest.raises(CacheBundleError, match=r"used:2 does not start with a digest: 'k4'"):
         read_record(path)
+
+
+@pytest.mark.parametrize("clock", [0.0, 1e11, 1e300])
+def test_a_bundle_of_entries_from_a_clock_that_was_wrong(
+    clock: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = open_at(tmp_path / "one")
+    monkeypatch.setattr("fuse.cache.stored.time.time", lambda: clock)
+    Maker()(cache, KEYS[0])
+    assert cache.flush()
+    level, bundle = cache.level("disk"), tmp_path / "bundle.zip"
+    assert listing(level)[0].header is not None
+    assert export_bundle(bundle, [level]).digests == [KEYS[0].digest]
+    other = open_at(tmp_path / "two")
+    assert import_bundle(bundle, other.level("disk")).digests == [KEYS[0].digest]
+    assert other.get(KEYS[0], bytes) == payload_of(KEYS[0])
+
+
+def test_a_cache_is_found_by_digest_and_what_does_not_fit_is_refused(at: Path) -> None:
+    cache, digest = open_at(at), KEYS[1].digest
+    found = cache.named(digest, bytes)
+    assert found is not None and found.key.fields == KEYS[1].fields
+    assert (found.value, found.origin) == (payload_of(KEYS[1]), "disk")
+    again = cache.named(digest, bytes)
+    assert again is not None and again.origin == "memory"
+    assert cache.named("0" * 64, bytes) is None
+    counts = cache.stats()["tiers"]
+    assert counts["disk"]["hits"] == counts["memory"]["hits"] == 1
+    assert counts["disk"]["misses"] == counts["memory"]["misses"] == 0
+    with pytest.warns(CacheWarning, match="of another make"):
+        cache.refuse(KEYS[1], "of another make")
+    assert cache.named(digest, bytes) is None
+    assert cache.stats()["tiers"]["disk"]["rejections"] == {"load": 1}

@@ -3,6 +3,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+import time
 from pathlib import Path
 
 import pytest
@@ -174,3 +175,22 @@ def test_ten_thousand_damages_give_no_wrong_result(tmp_path: Path, secret: bytes
             unchanged += 1
     assert rejected + unchanged == 5000 and rejected > 4900
     assert tier.get(OTHER) == payload_of(OTHER, 400)
+
+
+@pytest.mark.parametrize("text", [b"Infinity", b"NaN", b"-1.0", b"1e300"])
+def test_a_time_that_no_clock_gives_is_rejected(text: bytes) -> None:
+    blob = packed()
+    length = int.from_bytes(blob[48:56], "big")
+    header = blob[PREFIX_BYTES : PREFIX_BYTES + length]
+    document = json.loads(header)
+    changed = header.replace(str(document["created"]).encode(), text)
+    assert changed != header
+    prefix = blob[:48] + len(changed).to_bytes(8, "big") + blob[56:PREFIX_BYTES]
+    assert reason_of(resealed(prefix + changed + blob[PREFIX_BYTES + length :])) == "header"
+
+
+@pytest.mark.parametrize("clock", [-1e12, 0.0, 1e300, float("inf")])
+def test_whatever_the_clock_says_an_entry_can_be_read(clock: float) -> None:
+    blob = pack(KEY, b"payload", created=clock)
+    header = unpack(blob, digest=KEY.digest, secret=None, signed=False).header
+    assert time.gmtime(header.created)[0] >= 1970

@@ -20,7 +20,7 @@ import pytest
 
 from fuse.cache import listing, prune, verify
 from fuse.cache.locks import locked
-from tests.cache.common import ROOT, Maker, key_of, open_at, start_worker, wait_ready
+from tests.cache.common import ROOT, Maker, awake_seconds, key_of, open_at, start_worker, wait_ready
 from tests.cache.worker import RANK_KEYS, keys
 
 RANKS = 4
@@ -63,11 +63,11 @@ def test_a_holder_killed_at_fifty_random_moments_hurts_nobody(tmp_path: Path) ->
         leases, entries = at / "leases", at / "entries"
         held += leases.exists() and any(leases.iterdir())
         stored += entries.exists() and any(entries.iterdir())
-        maker, cache = Maker(200_000), open_at(at, lease_seconds=60)
-        started = time.monotonic()
+        maker, cache = Maker(200_000), open_at(at, lease_seconds=600, disk_seconds=600)
+        started = awake_seconds()
         for key in keys():
             maker(cache, key)
-        assert time.monotonic() - started < 20
+        assert awake_seconds() - started < 20
         assert cache.flush()
         counts = cache.stats()["tiers"]["disk"]
         assert counts["rejections"] == counts["failures"] == {}
@@ -87,10 +87,12 @@ def test_a_stopped_holder_costs_the_bound(at: Path) -> None:
     try:
         wait_ready(worker)
         worker.send_signal(signal.SIGSTOP)
-        maker, cache = Maker(), open_at(at, lease_seconds=0.5)
-        started = time.monotonic()
+        # Without the bounds of the disk, which pass where this process is stopped for a while.
+        maker, cache = Maker(), open_at(at, lease_seconds=0.5, disk_seconds=600)
+        began, started = time.monotonic(), awake_seconds()
         maker(cache, keys()[0])
-        assert 0.4 < time.monotonic() - started < 10
+        assert time.monotonic() - began > 0.4
+        assert awake_seconds() - started < 10
         assert maker.made == ["k0"] and cache.stats()["events"]["lease-timeout"] == 1
         cache.close()
     finally:
@@ -155,8 +157,10 @@ def test_a_folder_that_may_not_be_written_costs_one_warning(open_place: Path) ->
         open_place.chmod(0o555)
     result = result_of(start_worker("other-user", open_place / "cache"))
     assert result["made"] == ["k0", "k1", "k2"] * 2
-    failures = result["stats"]["tiers"]["disk"]["failures"]
-    assert failures == {"put-EACCES": 3, "lease-EACCES": 3}
+    disk = result["stats"]["tiers"]["disk"]
+    assert disk["failures"].keys() == {"put-EACCES", "lease-EACCES"}
+    # Three failures in a row, which is a matter of two threads' order, shut the gate.
+    assert sum(disk["failures"].values()) == 6 or disk["bypasses"].keys() == {"paused"}
     # One in each of the two caches.
     assert len(result["texts"]) == 2
     assert all("Permission denied" in text for text in result["texts"])
@@ -182,6 +186,18 @@ def test_leaving_at_once_still_stores(at: Path) -> None:
     maker = Maker()
     maker(open_at(at), keys()[0])
     assert maker.made == []
+
+
+def test_a_complaint_at_the_end_is_printed_where_warnings_are_errors(at: Path) -> None:
+    worker = start_worker("complaining", at, stderr=subprocess.PIPE)
+    _, errors = worker.communicate(timeout=60)
+    assert worker.returncode == 0
+    assert b"CacheWarning: compilation cache: an entry was not written" in errors
+    assert b"Traceback" not in errors
+
+
+def test_a_forked_child_ends_whatever_its_parents_threads_did(at: Path) -> None:
+    assert result_of(start_worker("forked", at)) == {"status": 0}
 
 
 def test_importing_the_cache_is_light() -> None:

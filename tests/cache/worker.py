@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import signal
 import sys
 import time
 import warnings
@@ -124,6 +125,26 @@ def exiting(directory: Path) -> None:
     open_at(directory).put(key, payload_of(key), dump)
 
 
+def complaining(directory: Path) -> None:
+    """Leave with an entry that cannot be written, where every warning is an error."""
+    warnings.simplefilter("error")
+    open_at(directory).put(keys()[0], b"", lambda _: bytes(1 << 62))
+
+
+def forked(directory: Path) -> None:
+    """Fork while a thread holds the locks of a cache, and let the child end as usual."""
+    cache = open_at(directory)
+    cache.put(keys()[0], payload_of(keys()[0]), bytes)
+    assert cache.flush()
+    with cache._writer._queues["disk"]._lock:
+        child = os.fork()
+        if child == 0:
+            signal.alarm(30)  # ends a child that waits for ever
+            sys.exit(0)
+        _, status = os.waitpid(child, 0)
+    print(json.dumps({"status": status}))
+
+
 def main(role: str, directory: str, *arguments: str) -> None:
     roles = {
         "rank": rank,
@@ -133,6 +154,8 @@ def main(role: str, directory: str, *arguments: str) -> None:
         "full-disk": full_disk,
         "other-user": other_user,
         "exiting": exiting,
+        "complaining": complaining,
+        "forked": forked,
     }
     roles[role](Path(directory), *map(int, arguments))  # type: ignore[operator]
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from fuse import cache_cli
+from fuse.cache import Key
 from fuse.cli import main
 from tests.cache.common import closed, filled, key_of, open_at, payload_of
 
@@ -38,6 +39,17 @@ def test_stats_and_list(cache: Path, capsys: pytest.CaptureFixture[str]) -> None
     for key in KEYS:
         assert key.digest[:12] in printed
         assert f"program: program {key.label} (and 1 lines)" in printed
+
+
+def test_what_others_wrote_does_not_reach_the_terminal_as_commands(
+    cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    filled(cache, Key.of({"program": "\x1b[2J\x9b1m"}, "wiped\x1b[2J\u202eclean"))
+    assert main(["cache", "list", "--fields"]) == 0
+    printed = capsys.readouterr().out
+    assert "wiped\\x1b[2J\\u202eclean" in printed
+    assert "program: \\x1b[2J\\x9b1m" in printed
+    assert not {"\x1b", "\x9b", "\u202e"} & set(printed)
 
 
 def test_clear_and_prune(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
