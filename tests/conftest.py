@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import tempfile
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
 
 import fuse
+from tests.cache.s3 import NEEDS, s3_server
 
 _cache = tempfile.TemporaryDirectory(prefix="fuse-tests-")
 # What earlier runs compiled is no part of a test; child processes share what this one compiles.
@@ -24,6 +27,16 @@ MODES = ("debug", "strict", "fused")
 def seed() -> None:
     """Every test starts from the same random state, on the host and on the device."""
     torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[dict[str, Any]]:
+    """Options of s3fs for an S3-compatible server, which runs as long as the tests do."""
+    for name in NEEDS:
+        if importlib.util.find_spec(name) is None:
+            pytest.skip(f"needs {name}: pip install 'moto[server]' s3fs")
+    with s3_server() as options:
+        yield options
 
 
 @pytest.fixture(params=MODES)

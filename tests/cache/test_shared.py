@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
-import socket
 import stat
 import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,6 +22,7 @@ from fuse.cache.settings import CacheSettings
 from fuse.cache.shared import MountedFolder, RemoteStore
 from fuse.cache.store import Store
 from tests.cache.common import SECRET, Maker, awake_seconds, key_of, open_at, payload_of
+from tests.cache.s3 import free_port
 
 KINDS = ["folder", "memory", "local", "s3"]
 A, B = key_of("a"), key_of("b")
@@ -56,44 +54,6 @@ class Place:
             "head_start_seconds": 20.0,
             "shared_seconds": 20.0,
         }
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-@pytest.fixture(scope="session")
-def s3() -> Iterator[dict[str, Any]]:
-    """Options of s3fs for an S3-compatible server, which runs as long as the tests do."""
-    for name in ("moto", "s3fs", "flask"):
-        if importlib.util.find_spec(name) is None:
-            pytest.skip(f"needs {name}: pip install 'moto[server]' s3fs")
-    port = free_port()
-    server = subprocess.Popen(
-        [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        deadline = time.monotonic() + 60
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", port), timeout=1).close()
-                break
-            except OSError:
-                assert time.monotonic() < deadline and server.poll() is None
-                time.sleep(0.05)
-        yield {
-            "key": "testing",
-            "secret": "testing",
-            "client_kwargs": {"endpoint_url": f"http://127.0.0.1:{port}"},
-        }
-    finally:
-        server.terminate()
-        server.wait(10)
 
 
 @pytest.fixture(params=KINDS)

@@ -98,9 +98,11 @@ def nearly() -> list[float]:
     return [first, second]
 
 
-def explained() -> str:
-    """What ``fuse.explain`` says of a small program."""
-    return fuse.explain(lambda: (torch.ones(4, 4, device="tpu") @ torch.eye(4, device="tpu")).cpu())
+def explained() -> list[str]:
+    """What ``fuse.explain`` says of a small program, and of one that differs in an operation."""
+    x = torch.ones(4, 4).to("tpu")
+    programs = [lambda: (x @ x).tanh().cpu(), lambda: (x @ x).sigmoid().cpu()]
+    return [fuse.explain(program) for program in programs]
 
 
 def hold() -> None:
