@@ -19,7 +19,7 @@ from fuse.difference import Difference, Gap, Summary, gap, tolerances
 from fuse.errors import ConfigError, describe
 from fuse.executables import key_of
 from fuse.plan.plan import PlannedChunk
-from fuse.plan.planner import compact_scalars
+from fuse.plan.scalars import compact_scalars
 from fuse.run import Engine, Runnable, local_chunk
 from fuse.trace.node import HostArg, Leaf, Node, NumberArg
 from fuse.trace.spec import Layout, View

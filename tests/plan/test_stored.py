@@ -20,7 +20,8 @@ from fuse.plan.planner import plan
 from fuse.plan.segment import WHOLE
 from fuse.plan.stored import decode, encode
 from fuse.trace.node import Trace
-from tests.plan.test_planner import drawings, planned, run_nodes, run_plan
+from tests.plan.common import numbers_of, random_numbers, run_plan
+from tests.plan.test_property import Case, cases
 from tests.trace.drawing import Drawing
 
 TEXT = """
@@ -29,7 +30,6 @@ TEXT = """
     e = add(d, a)
     f = mul(e, c)
 """
-Case = tuple[Drawing, list[str], list[str]]
 
 
 def names_of(made: Plan) -> tuple[tuple[str, str], ...]:
@@ -37,15 +37,12 @@ def names_of(made: Plan) -> tuple[tuple[str, str], ...]:
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
-@given(drawings(), st.integers(0, 30))
+@given(cases(), st.integers(0, 30))
 def test_a_stored_plan_comes_back(case: Case, whole: int):
-    drawing, live, donatable = case
-    made = planned(drawing, " ".join(live), " ".join(donatable), whole)
-    trace, alive, free = drawing.trace, drawing[" ".join(live)], drawing[" ".join(donatable)]
-    assert decode(encode(made, names_of(made), whole), trace, alive, free, whole) == (
-        made,
-        names_of(made),
-    )
+    trace, live, donatable = case.drawing.trace, case.live, case.donatable
+    made = plan(trace, live, donatable, whole)
+    data = encode(made, names_of(made), whole)
+    assert decode(data, trace, live, donatable, whole) == (made, names_of(made))
 
 
 def changed(document: Any, dice: random.Random) -> None:
@@ -77,26 +74,24 @@ def changed(document: Any, dice: random.Random) -> None:
         holder[key] += dice.choice([-2, -1, 1, 2])
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
-@given(drawings(), st.integers(0, 12), st.integers(0, 10**6))
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(cases(), st.integers(0, 12), st.integers(0, 10**6))
 def test_a_changed_plan_is_refused_or_gives_the_traces_numbers(case: Case, whole: int, seed: int):
-    drawing, live, donatable = case
     dice = random.Random(seed)
-    trace, alive, free = drawing.trace, drawing[" ".join(live)], drawing[" ".join(donatable)]
-    made = planned(drawing, " ".join(live), " ".join(donatable), whole)
-    leaves = {leaf.value: 3 + leaf.value for leaf in trace.leaves}
-    expected = dict(leaves)
-    run_nodes(trace.nodes, expected)
+    trace, live, donatable = case.drawing.trace, case.live, case.donatable
+    made = plan(trace, live, donatable, whole)
+    leaves = random_numbers(case.drawing)
+    expected = numbers_of(trace, leaves, live)
     for _ in range(20):
         document = json.loads(encode(made, names_of(made), whole))
         for _ in range(dice.randrange(1, 4)):
             changed(document, dice)
         try:
-            found, _ = decode(json.dumps(document).encode(), trace, alive, free, WHOLE)
+            found, _ = decode(json.dumps(document).encode(), trace, live, donatable, whole)
         except (VerifyError, ValueError):
             continue
-        assert run_plan(found, leaves) == {value: expected[value] for value in alive}
-        assert set(found.donated) <= set(free)
+        assert run_plan(found, leaves) == expected
+        assert set(found.donated) <= set(donatable)
 
 
 def first(document: Any) -> Any:
