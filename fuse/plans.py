@@ -67,13 +67,15 @@ class Plans:
         if key is None:
             return None
         return self._cache.get(
-            key, lambda data: Named(*decode(data, trace, live, donatable)), quick=True
+            key, lambda data: Named(*decode(data, trace, live, donatable, self._whole)), quick=True
         )
 
     def save(self, key: Key | None, plan: Plan, names: Names) -> None:
         """Store a plan, in the background."""
         if key is not None:
-            self._cache.put(key, Named(plan, names), lambda one: encode(one.plan, one.names))
+            self._cache.put(
+                key, Named(plan, names), lambda one: encode(one.plan, one.names, self._whole)
+            )
 
     def refuse(self, key: Key | None, text: str) -> None:
         """Forget a plan whose executables turned out to be others': counted and warned of."""

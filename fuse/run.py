@@ -23,6 +23,7 @@ from fuse import config
 from fuse.backends.base import Backend, Chunk
 from fuse.backends.registry import get_backend
 from fuse.cache.background import call_at_exit
+from fuse.cache.key import Key
 from fuse.compiler import Compiler, Counts
 from fuse.debug import check_finite, check_indices
 from fuse.describe import build_node, call_key, pinned_places, renumbered
@@ -59,32 +60,25 @@ CUT_REASONS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
-    """An executable under its key's digest and label, or the future of one.
+class Bound:
+    """An executable, or the one that is ``pending`` and the ``chunk`` that is run meanwhile."""
 
-    ``chunk`` is what it computes; ``None`` where a stored plan named it.
-    """
-
-    digest: str
-    label: str
-    found: Found | Future[Found]
+    found: Found
     chunk: Chunk | None = None
+    pending: Future[Found] | None = None
 
 
 @dataclass(slots=True)
 class Stage:
-    """One chunk of a plan, bound to its executable, or to the one that is ``pending``.
+    """One chunk of a plan and what runs it."""
 
-    ``chunk`` is there for as long as it may run uncompiled.
-    """
-
-    chunk: Chunk | None
     executable: Any
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     scalars: tuple[int, ...]
     release: tuple[int, ...]
     found: Found
+    chunk: Chunk | None = None
     pending: Future[Found] | None = None
 
 
@@ -198,8 +192,9 @@ class Engine:
     ) -> Runnable:
         """Plan and compile a trace so that the values ``live`` exist after it."""
         trace = Trace.of(recorded)
-        key = self.plans.key(self.backend, trace, live, donatable)
-        stored = self.plans.find(key, trace, live, donatable)
+        with self._span("planning", f"{len(trace.nodes)} operations"):
+            key = self.plans.key(self.backend, trace, live, donatable)
+            stored = self.plans.find(key, trace, live, donatable)
         if stored is not None:
             try:
                 return self._bind(stored.plan, self._named(stored))
@@ -208,48 +203,50 @@ class Engine:
         with self._span("planning", f"{len(trace.nodes)} operations"):
             plan = make_plan(trace, live, donatable, self.whole)
         found = self._find_all(plan)
-        self.plans.save(key, plan, tuple((one.digest, one.label) for one in found))
+        self.plans.save(key, plan, tuple((one.found.digest, one.found.label) for one in found))
         self.verdicts.save()
         return self._bind(plan, found)
 
-    def _named(self, stored: Named) -> list[Ready]:
+    def _named(self, stored: Named) -> list[Bound]:
         """The executables that a stored plan names, or, where one is missing, those found.
 
         Raises ``VerifyError`` where the plan names executables of other chunks.
         """
         named = self.executables.named(self.backend, stored.names, stored.plan.chunks)
         if named is not None:
-            return [Ready(one.digest, one.label, one) for one in named]
+            return list(map(Bound, named))
         found = self._find_all(stored.plan)
-        if [one.digest for one in found] != [digest for digest, _ in stored.names]:
+        if [one.found.digest for one in found] != [digest for digest, _ in stored.names]:
             raise VerifyError("a stored plan names executables of other chunks")
         return found
 
-    def _find_all(self, plan: Plan) -> list[Ready]:
+    def _find_all(self, plan: Plan) -> list[Bound]:
         """Find or compile every chunk's executable, different ones in parallel."""
         chunks = [local_chunk(planned) for planned in plan.chunks]
         keys = [key_of(self.backend, chunk) for chunk in chunks]
         wanted = {key.digest: (chunk, key) for key, chunk in zip(keys, chunks, strict=True)}
         found = self.compiler.find(self.backend, wanted)
         return [
-            Ready(key.digest, key.label, found[key.digest], chunk)
-            for key, chunk in zip(keys, chunks, strict=True)
+            bound(chunk, key, found[key.digest]) for chunk, key in zip(chunks, keys, strict=True)
         ]
 
-    def _bind(self, plan: Plan, found: list[Ready]) -> Runnable:
+    def _bind(self, plan: Plan, executables: list[Bound]) -> Runnable:
         """The plan with its chunks' executables."""
         final: dict[int, int] = {}
         for index, planned in enumerate(plan.chunks):
             final |= dict.fromkeys((leaf.value for leaf in planned.inputs), index)
         stages = tuple(
-            bound(
-                one,
+            Stage(
+                executable=one.found.executable,
+                found=one.found,
+                chunk=one.chunk,
+                pending=one.pending,
                 inputs=tuple(leaf.value for leaf in planned.inputs),
                 outputs=planned.outputs,
                 scalars=planned.scalars,
                 release=tuple(v for v, at in final.items() if at == index and v not in plan.live),
             )
-            for index, (one, planned) in enumerate(zip(found, plan.chunks, strict=True))
+            for index, (one, planned) in enumerate(zip(executables, plan.chunks, strict=True))
         )
         leaves = tuple(leaf.value for leaf in plan.trace.leaves)
         direct = len(stages) == 1 and (
@@ -343,10 +340,9 @@ class Engine:
         return [values[value] for value in runnable.plan.live]
 
     def _run_stage(self, stage: Stage, scalars: bytes, inputs: list[Any]) -> list[Any]:
-        if stage.pending is not None:
+        if stage.pending is not None and stage.chunk is not None:
             found = self.compiler.ready(stage.found.digest, stage.pending)
             if found is None:
-                assert stage.chunk is not None  # whatever is pending was planned here
                 return self.compiler.run_uncompiled(self.backend, stage.chunk, scalars, inputs)
             stage.executable, stage.found, stage.pending = found.executable, found, None
         return self.backend.execute(stage.executable, scalars, inputs)
@@ -463,12 +459,11 @@ class Engine:
             )
 
 
-def bound(ready: Ready, **parts: Any) -> Stage:
-    """A stage that runs what is ``ready``, or will be; ``parts`` are its other fields."""
-    if isinstance(ready.found, Found):
-        return Stage(ready.chunk, ready.found.executable, found=ready.found, **parts)
-    waiting = Found(None, ready.digest, ready.label, "pending")
-    return Stage(ready.chunk, None, found=waiting, pending=ready.found, **parts)
+def bound(chunk: Chunk, key: Key, found: Found | Future[Found]) -> Bound:
+    """What runs ``chunk``, or will once it is there."""
+    if isinstance(found, Found):
+        return Bound(found)
+    return Bound(Found(None, key.digest, key.label, "pending"), chunk, found)
 
 
 def local_chunk(planned: PlannedChunk) -> Chunk:

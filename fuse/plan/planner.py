@@ -57,6 +57,17 @@ def plan(
     )
 
 
+def prepared(trace: Trace, live: tuple[int, ...], whole: int) -> tuple[Node, ...]:
+    """The operations that the chunks of a plan consist of, before they are ordered and cut.
+
+    Without what is dead and what is computed twice: a stored plan counts in these.
+    """
+    draft = Draft(trace, live, (), whole, nodes=trace.nodes)
+    remove_dead(draft)
+    merge_common(draft)
+    return draft.nodes
+
+
 def remove_dead(draft: Draft) -> None:
     """Drop nodes none of whose results is read later or live."""
     wanted = set(draft.live)
@@ -107,7 +118,8 @@ def chunk(draft: Draft) -> None:
     """Make each segment a chunk: what it reads from before, and what is needed after it."""
     layouts = draft.trace.layouts()
     last = last_reads(draft.nodes, draft.live)
-    undefined = undefined_values(draft.trace.nodes)  # the first reader may be dead
+    # Of the whole trace: the first use, which is the one that says it, may have been dead.
+    undefined = undefined_values(draft.trace.nodes)
     for piece in draft.segments:
         nodes = draft.nodes[piece.start : piece.stop]
         made = {value for node in nodes for value in node.results()}

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from fuse.errors import VerifyError
 from fuse.plan.order import is_anchor
 from fuse.trace.node import Node
 
@@ -34,7 +33,7 @@ def merged(
         node = _reading(recorded, instead)
         if not far and is_anchor(node):
             seen.clear()
-        if _varies(node):
+        if node.writes or node.dynamic or node.random is not None or node.blocks:
             kept.append(node)
             continue
         first = seen.setdefault(_meaning(node), node)
@@ -44,45 +43,6 @@ def merged(
         instead |= zip(node.results(), first.results(), strict=True)
         pairs.append((node, first))
     return tuple(kept), tuple(pairs)
-
-
-def substitutes(recorded: Sequence[Node], planned: Sequence[Node]) -> dict[int, int]:
-    """Which value a planned node reads instead of the recorded one's; both by what they make."""
-    by_result = {next(node.results()): node for node in recorded}
-    return {
-        before.value: after.value
-        for node in planned
-        for before, after in zip(
-            by_result[next(node.results())].operands, node.operands, strict=True
-        )
-        if before.value != after.value
-    }
-
-
-def substituted(nodes: Sequence[Node], instead: dict[int, int]) -> tuple[Node, ...]:
-    """The nodes of a trace, reading other values; the inverse of ``substitutes``.
-
-    Raises ``VerifyError`` where a value is to stand for one that is not computed alike before.
-    """
-    reading = tuple(_reading(node, instead) for node in nodes)
-    makers = {
-        value: (place, at)
-        for place, node in enumerate(reading)
-        for at, value in enumerate(node.results())
-    }
-    for removed, kept in instead.items():
-        if removed not in makers or kept not in makers:
-            raise VerifyError(f"%{kept} cannot stand for %{removed}: one of them is not computed")
-        (later, at), (earlier, other) = makers[removed], makers[kept]
-        nodes_alike = _meaning(reading[later]) == _meaning(reading[earlier])
-        if earlier >= later or at != other or _varies(reading[later]) or not nodes_alike:
-            raise VerifyError(f"%{kept} cannot stand for %{removed}: it is another result")
-    return reading
-
-
-def _varies(node: Node) -> bool:
-    """Whether the node's results are its own, whatever it reads."""
-    return bool(node.writes or node.dynamic or node.random is not None or node.blocks)
 
 
 def _reading(node: Node, instead: dict[int, int]) -> Node:

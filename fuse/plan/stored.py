@@ -12,29 +12,24 @@ from typing import Any
 from fuse.errors import VerifyError
 from fuse.plan.check import check_plan
 from fuse.plan.plan import Plan, PlannedChunk
+from fuse.plan.planner import prepared
 from fuse.plan.scalars import compact_scalars
-from fuse.plan.simplify import substituted, substitutes
 from fuse.trace.node import Leaf, Trace
 from fuse.trace.spec import Layout
 
 FORMAT = 1
-_FIELDS = {
-    "format": int,
-    "live": list,
-    "donated": list,
-    "merged": list,
-    "chunks": list,
-    "decisions": list,
-}
+_FIELDS = {"format": int, "live": list, "donated": list, "chunks": list, "decisions": list}
 _LISTS = ("nodes", "inputs", "outputs", "donated")
 
 
-def encode(plan: Plan, names: tuple[tuple[str, str], ...]) -> bytes:
-    """The bytes of ``plan``; ``names`` are digest and label of each chunk's executable."""
-    # By a value it makes: a chunk's nodes are the trace's with their slots renumbered.
-    places = {
-        value: place for place, node in enumerate(plan.trace.nodes) for value in node.results()
-    }
+def encode(plan: Plan, names: tuple[tuple[str, str], ...], whole: int) -> bytes:
+    """The bytes of ``plan``, which ``whole`` was a parameter of.
+
+    ``names`` are digest and label of each chunk's executable.
+    """
+    # By a value it makes: a chunk's nodes are these with their slots renumbered.
+    nodes = prepared(plan.trace, plan.live, whole)
+    places = {value: place for place, node in enumerate(nodes) for value in node.results()}
     chunks = [
         {
             "nodes": [places[next(node.results())] for node in piece.nodes],
@@ -45,13 +40,10 @@ def encode(plan: Plan, names: tuple[tuple[str, str], ...]) -> bytes:
         }
         for piece, name in zip(plan.chunks, names, strict=True)
     ]
-    planned = [node for piece in plan.chunks for node in piece.nodes]
-    merged = substitutes(plan.trace.nodes, planned)
     document = {
         "format": FORMAT,
         "live": plan.live,
         "donated": plan.donated,
-        "merged": sorted(merged.items()),
         "chunks": chunks,
         "decisions": plan.decisions,
     }
@@ -59,7 +51,7 @@ def encode(plan: Plan, names: tuple[tuple[str, str], ...]) -> bytes:
 
 
 def decode(
-    data: bytes, trace: Trace, live: tuple[int, ...], donatable: tuple[int, ...]
+    data: bytes, trace: Trace, live: tuple[int, ...], donatable: tuple[int, ...], whole: int
 ) -> tuple[Plan, tuple[tuple[str, str], ...]]:
     """The plan in ``data`` for this trace, and the names of its chunks' executables.
 
@@ -71,13 +63,12 @@ def decode(
     except RecursionError as error:
         raise ValueError("what is stored is no plan") from error
     _check_shape(document)
-    layouts = trace.layouts()
-    recorded = substituted(trace.nodes, dict(document["merged"]))
+    layouts, known = trace.layouts(), prepared(trace, live, whole)
     chunks, names = [], []
     for raw in document["chunks"]:
-        if any(place >= len(trace.nodes) for place in raw["nodes"]):
-            raise VerifyError(f"a chunk has operations beyond the trace's {len(trace.nodes)}")
-        nodes, scalars = compact_scalars(tuple(recorded[place] for place in raw["nodes"]))
+        if any(place >= len(known) for place in raw["nodes"]):
+            raise VerifyError(f"a chunk has operations beyond the trace's {len(known)}")
+        nodes, scalars = compact_scalars(tuple(known[place] for place in raw["nodes"]))
         chunks.append(
             PlannedChunk(
                 nodes,
@@ -112,10 +103,6 @@ def _check_shape(document: Any) -> None:
     if document["format"] != FORMAT:
         raise ValueError(f"the plan has format {document['format']}; this version reads {FORMAT}")
     _check_indices(document, ("live", "donated"))
-    for pair in document["merged"]:
-        _check_indices({"merged": pair}, ("merged",))
-        if len(pair) != 2:
-            raise ValueError("a stored plan's merged values are no pairs")
     if any(type(text) is not str for text in document["decisions"]):
         raise ValueError("a stored plan's decisions are no texts")
     for raw in document["chunks"]:

@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 from fuse.errors import VerifyError
 from fuse.plan.plan import Plan
 from fuse.plan.planner import plan
+from fuse.plan.segment import WHOLE
 from fuse.plan.stored import decode, encode
 from fuse.trace.node import Trace
-from tests.plan.common import OPERATORS, run_nodes, run_plan
-from tests.plan.test_planner import planned
+from tests.plan.common import numbers_of, random_numbers, run_plan
+from tests.plan.test_property import Case, cases
 from tests.trace.drawing import Drawing
 
 TEXT = """
@@ -29,33 +30,6 @@ TEXT = """
     e = add(d, a)
     f = mul(e, c)
 """
-Case = tuple[Drawing, list[str], list[str]]
-
-
-@st.composite
-def drawings(draw_from: st.DrawFn) -> Case:
-    """A program that writes in place and repeats itself, what lives, what may be consumed."""
-    names = ["a", "b", "c"]
-    lines, over = [], set()
-    for number in range(draw_from(st.integers(1, 40))):
-        operator = draw_from(st.sampled_from(sorted(OPERATORS.keys() - {"ones"})))
-        usable = [name for name in names if name not in over]
-        count = 1 if operator == "relu" else 2
-        operands = [draw_from(st.sampled_from(usable)) for _ in range(count)]
-        made = f"v{number}"
-        if draw_from(st.booleans()):
-            over.add(operands[0])
-            lines.append(f"{made} over {operands[0]} = {operator}_({', '.join(operands)})")
-        else:
-            lines.append(f"{made} = {operator}({', '.join(operands)})")
-        names.append(made)
-    drawing = Drawing("\n".join(lines))
-    visible = [name for name in names if name not in over and name in drawing.names]
-    live = draw_from(
-        st.lists(st.sampled_from([name for name in visible if name[0] == "v"]), unique=True)
-    )
-    leaves = [name for name in "abc" if name in drawing.names]
-    return drawing, live, draw_from(st.lists(st.sampled_from(leaves), unique=True))
 
 
 def names_of(made: Plan) -> tuple[tuple[str, str], ...]:
@@ -63,12 +37,12 @@ def names_of(made: Plan) -> tuple[tuple[str, str], ...]:
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
-@given(drawings(), st.integers(0, 30))
+@given(cases(), st.integers(0, 30))
 def test_a_stored_plan_comes_back(case: Case, whole: int):
-    drawing, live, donatable = case
-    made = planned(drawing, " ".join(live), " ".join(donatable), whole)
-    trace, alive, free = drawing.trace, drawing[" ".join(live)], drawing[" ".join(donatable)]
-    assert decode(encode(made, names_of(made)), trace, alive, free) == (made, names_of(made))
+    trace, live, donatable = case.drawing.trace, case.live, case.donatable
+    made = plan(trace, live, donatable, whole)
+    data = encode(made, names_of(made), whole)
+    assert decode(data, trace, live, donatable, whole) == (made, names_of(made))
 
 
 def changed(document: Any, dice: random.Random) -> None:
@@ -100,26 +74,24 @@ def changed(document: Any, dice: random.Random) -> None:
         holder[key] += dice.choice([-2, -1, 1, 2])
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
-@given(drawings(), st.integers(0, 12), st.integers(0, 10**6))
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(cases(), st.integers(0, 12), st.integers(0, 10**6))
 def test_a_changed_plan_is_refused_or_gives_the_traces_numbers(case: Case, whole: int, seed: int):
-    drawing, live, donatable = case
     dice = random.Random(seed)
-    trace, alive, free = drawing.trace, drawing[" ".join(live)], drawing[" ".join(donatable)]
-    made = planned(drawing, " ".join(live), " ".join(donatable), whole)
-    leaves = {leaf.value: 3 + leaf.value for leaf in trace.leaves}
-    expected = dict(leaves)
-    run_nodes(trace.nodes, expected)
+    trace, live, donatable = case.drawing.trace, case.live, case.donatable
+    made = plan(trace, live, donatable, whole)
+    leaves = random_numbers(case.drawing)
+    expected = numbers_of(trace, leaves, live)
     for _ in range(20):
-        document = json.loads(encode(made, names_of(made)))
+        document = json.loads(encode(made, names_of(made), whole))
         for _ in range(dice.randrange(1, 4)):
             changed(document, dice)
         try:
-            found, _ = decode(json.dumps(document).encode(), trace, alive, free)
+            found, _ = decode(json.dumps(document).encode(), trace, live, donatable, whole)
         except (VerifyError, ValueError):
             continue
-        assert run_plan(found, leaves) == {value: expected[value] for value in alive}
-        assert set(found.donated) <= set(free)
+        assert run_plan(found, leaves) == expected
+        assert set(found.donated) <= set(donatable)
 
 
 def first(document: Any) -> Any:
@@ -158,42 +130,18 @@ def first(document: Any) -> Any:
 def test_what_is_wrong_is_said(change: Callable[[Any], Any], text: str):
     drawing = Drawing(dedent(TEXT))
     made = plan(drawing.trace, drawing["f"], drawing["a"])
-    data = encode(made, names_of(made))
+    data = encode(made, names_of(made), WHOLE)
     document = json.loads(data)
     change(document)
     with pytest.raises((VerifyError, ValueError), match=text):
-        decode(json.dumps(document).encode(), drawing.trace, drawing["f"], drawing["a"])
-    assert decode(data, drawing.trace, drawing["f"], drawing["a"])[0] == made
-
-
-@pytest.mark.parametrize(
-    ("pairs", "text"),
-    [
-        ([["d", "e"]], "it is another result"),  # not computed before
-        ([["e", "c"]], "it is another result"),  # not computed alike
-        ([["d", "a"]], "one of them is not computed"),
-        ([["d"]], "are no pairs"),
-        ([], "is no input of a chunk"),
-    ],
-)
-def test_values_that_are_not_computed_alike_are_not_merged(pairs: list[list[str]], text: str):
-    drawing = Drawing("c = mul(a, b)\nd = mul(a, b)\ne = add(c, d)\nf = relu(d)")
-    live = drawing["e f"]
-    made = plan(drawing.trace, live, ())
-    assert [node.op for node in made.chunks[0].nodes] == ["mul", "add", "relu"]
-    data = encode(made, names_of(made))
-    document = json.loads(data)
-    assert document["merged"] == [[*drawing["d"], *drawing["c"]]]
-    assert decode(data, drawing.trace, live, ())[0] == made
-    document["merged"] = [[drawing[name][0] for name in pair] for pair in pairs]
-    with pytest.raises((VerifyError, ValueError), match=text):
-        decode(json.dumps(document).encode(), drawing.trace, live, ())
+        decode(json.dumps(document).encode(), drawing.trace, drawing["f"], drawing["a"], WHOLE)
+    assert decode(data, drawing.trace, drawing["f"], drawing["a"], WHOLE)[0] == made
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"\xff", b"null", b"[" * 100_000])
 def test_bytes_that_are_no_plan_are_refused(data: bytes):
     with pytest.raises(ValueError):
-        decode(data, Drawing(dedent(TEXT)).trace, (), ())
+        decode(data, Drawing(dedent(TEXT)).trace, (), (), WHOLE)
 
 
 def test_memory_whose_first_reader_is_dead_is_no_input():
