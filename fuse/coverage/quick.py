@@ -15,7 +15,7 @@ OPERATORS: dict[str, str] = {
     "scans and orders": "cumsum cummax topk msort median",
     "products": "mm addmm addbmm einsum outer",
     "shapes": "cat split permute_copy roll tril diag_embed unfold constant_pad_nd",
-    "indices": "index_select index_put scatter_add take_along_dim masked_select",
+    "indices": "take_along_dim index_put scatter_add index_fill masked_select",
     "linear algebra": "linalg.det linalg.solve linalg.matrix_power cholesky_solve",
     "Fourier transforms": "fft.rfft fft.ifft2",
     "convolution and pooling": (

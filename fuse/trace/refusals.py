@@ -57,6 +57,11 @@ DISTINCT = frozenset(
 )
 """Operators that refuse to write what they read, where pointwise ones may."""
 
+UPDATING = frozenset(
+    ["index_add", "index_copy", "index_reduce", "scatter", "scatter_add", "scatter_reduce"]
+)
+"""Those of them whose in-place form reaches the device as ``out=`` of their first argument."""
+
 
 def refusal(node: Node) -> str | None:
     """Why the host should decide about a call, or ``None``."""
@@ -90,9 +95,19 @@ def _overlap(node: Node) -> str | None:
         others = [o for i, o in enumerate(node.operands) if i != write.operand]
         if any(_overlaps_partly(target, other) for other in others):
             return "what it writes overlaps with an operand"
-        if _base(node) in DISTINCT and any(_same(before, other) for other in others):
+        if _base(node) in DISTINCT and any(
+            _same(before, other) for other in _apart(node, write.operand)
+        ):
             return "it writes what it reads"
     return None
+
+
+def _apart(node: Node, written: int) -> list[Operand]:
+    """The operands that a ``DISTINCT`` operator may not write: not the one that it updates."""
+    own = {written}
+    if _base(node) in UPDATING and isinstance(node.args[0], TensorArg):
+        own.add(node.args[0].index)
+    return [operand for index, operand in enumerate(node.operands) if index not in own]
 
 
 def _dims(view: View) -> list[tuple[int, int]]:

@@ -84,3 +84,24 @@ def test_a_wrong_call_is_the_users_error_and_no_fallback():
     with pytest.raises(RuntimeError):
         torch.tensor([-1]).to(DEVICE).bincount()
     assert fuse.stats()["host_fallbacks"] == before
+
+
+@pytest.mark.filterwarnings("ignore:index_reduce")
+def test_updates_in_place_and_their_gradients_stay_on_the_device(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Their in-place forms arrive as ``out=`` of the tensor they update."""
+    monkeypatch.setenv("FUSE_HOST_FALLBACK", "error")
+
+    def program(device: str) -> torch.Tensor:
+        rows, values = torch.tensor([0, 2, 2]).to(device), torch.arange(9.0).view(3, 3).to(device)
+        places = torch.tensor([[0, 2, 1]]).to(device)
+        x = torch.ones(4, 3).to(device)
+        x.index_add_(0, rows, values).index_copy_(0, rows[:2], values[1:])
+        x.index_reduce_(0, rows, values, "amax").scatter_(0, places, values)
+        x.scatter_add_(0, places, values).scatter_reduce_(0, places, values, "amin")
+        x.requires_grad_()
+        (x.index_select(0, rows) + x.gather(0, places)).square().sum().backward()
+        return torch.cat([x.detach(), x.grad]).cpu()
+
+    torch.testing.assert_close(program("tpu"), program("cpu"))
