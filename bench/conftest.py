@@ -25,9 +25,11 @@ def results() -> Iterator[dict[str, Any]]:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Write ``results.json`` and ``results.png``."""
+    """Write ``results.json`` and ``results.png``; what was not measured keeps its numbers."""
+    path = FOLDER / "results.json"
     if RESULTS:
-        (FOLDER / "results.json").write_text(json.dumps(RESULTS, indent=1) + "\n")
+        known = json.loads(path.read_text()) if path.exists() else {}
+        path.write_text(json.dumps(known | RESULTS, indent=1) + "\n")
         _plot({name: r["seconds"] for name, r in RESULTS.items() if "seconds" in r})
 
 
