@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any, Final
 
 import jax
@@ -57,6 +58,7 @@ class XlaExecutable:
         if data.find(_LAPACK, start + size) >= 0:
             # JAX looks up LAPACK's routines when it traces a call of one; an executable that
             # was traced in another process would call null pointers.
-            lapack.prepare_lapack_call("potrf", np.dtype(np.float32))
+            prepare: Callable[[str, Any], str] = lapack.prepare_lapack_call
+            prepare("potrf", np.dtype(np.float32))
         loaded = device.client.deserialize_executable(data[start + size :], devices, None)
         return XlaExecutable(loaded, int(head["words"]))

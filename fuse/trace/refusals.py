@@ -39,28 +39,33 @@ ONE_DTYPE = frozenset(
 
 DISTINCT = frozenset(
     [
-        "_index_put_impl",
         "cat",
         "gather",
-        "index_add",
-        "index_copy",
-        "index_fill",
-        "index_put",
-        "index_reduce",
         "index_select",
         "kthvalue",
         "linalg_cross",
         "masked_scatter",
         "mode",
         "multinomial",
-        "put",
-        "scatter",
-        "scatter_add",
-        "scatter_reduce",
         "take",
     ]
 )
 """Operators that refuse to write what they read, where pointwise ones may."""
+UPDATES = frozenset(
+    [
+        "_index_put_impl",
+        "index_add",
+        "index_copy",
+        "index_fill",
+        "index_put",
+        "index_reduce",
+        "put",
+        "scatter",
+        "scatter_add",
+        "scatter_reduce",
+    ]
+)
+"""The same, but for their first operand, which they update: in place, that is what they write."""
 
 
 def refusal(node: Node) -> str | None:
@@ -95,9 +100,18 @@ def _overlap(node: Node) -> str | None:
         others = [o for i, o in enumerate(node.operands) if i != write.operand]
         if any(_overlaps_partly(replace(before, view=v), o) for v in targets for o in others):
             return "what it writes overlaps with an operand"
-        if _base(node) in DISTINCT and any(_same(before, other) for other in others):
+        if any(_same(before, other) for other in _only_read(node, write.operand)):
             return "it writes what it reads"
     return None
+
+
+def _only_read(node: Node, written: int) -> list[Operand]:
+    """The operands that must not be the one numbered ``written``."""
+    base = _base(node)
+    if base not in DISTINCT and base not in UPDATES:
+        return []
+    first = 1 if base in UPDATES else 0
+    return [o for i, o in enumerate(node.operands) if i >= first and i != written]
 
 
 def _dims(view: View) -> list[tuple[int, int]]:
