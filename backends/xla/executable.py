@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any, Final
 
 import jax
 import numpy as np
 from jax._src.lib import xla_client
+from jaxlib import lapack
 
 from fuse.backends.xla import dispatch
 
 _MAGIC: Final = b"fuse-xla-1\n"
+_LAPACK: Final = b"lapack_"  # what the names of jaxlib's kernels begin with
 
 
 class XlaExecutable:
@@ -52,5 +55,10 @@ class XlaExecutable:
         head = json.loads(data[start : start + size])
         device = jax.devices()[0]
         devices = xla_client.DeviceList((device,))
+        if data.find(_LAPACK, start + size) >= 0:
+            # JAX looks up LAPACK's routines when it traces a call of one; an executable that
+            # was traced in another process would call null pointers.
+            prepare: Callable[[str, Any], str] = lapack.prepare_lapack_call
+            prepare("potrf", np.dtype(np.float32))
         loaded = device.client.deserialize_executable(data[start + size :], devices, None)
         return XlaExecutable(loaded, int(head["words"]))

@@ -39,39 +39,39 @@ ONE_DTYPE = frozenset(
 
 DISTINCT = frozenset(
     [
-        "_index_put_impl",
         "cat",
         "gather",
-        "index_add",
-        "index_copy",
-        "index_fill",
-        "index_put",
-        "index_reduce",
         "index_select",
         "kthvalue",
         "linalg_cross",
         "masked_scatter",
         "mode",
         "multinomial",
-        "put",
-        "scatter",
-        "scatter_add",
-        "scatter_reduce",
         "take",
     ]
 )
 """Operators that refuse to write what they read, where pointwise ones may."""
-
-UPDATING = frozenset(
-    ["index_add", "index_copy", "index_reduce", "scatter", "scatter_add", "scatter_reduce"]
+UPDATES = frozenset(
+    [
+        "_index_put_impl",
+        "index_add",
+        "index_copy",
+        "index_fill",
+        "index_put",
+        "index_reduce",
+        "put",
+        "scatter",
+        "scatter_add",
+        "scatter_reduce",
+    ]
 )
-"""Those of them whose in-place form reaches the device as ``out=`` of their first argument."""
+"""The same, but for their first operand, which they update: in place, that is what they write."""
 
 
 def refusal(node: Node) -> str | None:
     """Why the host should decide about a call, or ``None``."""
     base = _base(node)
-    if base in ONE_DTYPE and len({operand.view.dtype for operand in _read(node)}) > 1:
+    if base in ONE_DTYPE and len({operand.view.dtype for operand in node.operands}) > 1:
         return "its operands differ in dtype"
     check = _CHECKS.get(base)
     if check is not None:
@@ -80,20 +80,6 @@ def refusal(node: Node) -> str | None:
         if reason is not None:
             return reason
     return _overlap(node) or _converts_out(node)
-
-
-def _read(node: Node) -> list[Operand]:
-    """The operands that are arguments of the functional overload: not those of ``out=``."""
-    positional, keyword = bind(node)
-    arguments: list[Any] = [*positional, *keyword.values()]
-    found = []
-    while arguments:
-        value = arguments.pop()
-        if isinstance(value, tuple):
-            arguments += value
-        elif isinstance(value, TensorArg):
-            found.append(node.operands[value.index])
-    return found
 
 
 def _base(node: Node) -> str:
@@ -114,19 +100,18 @@ def _overlap(node: Node) -> str | None:
         others = [o for i, o in enumerate(node.operands) if i != write.operand]
         if any(_overlaps_partly(replace(before, view=v), o) for v in targets for o in others):
             return "what it writes overlaps with an operand"
-        if _base(node) in DISTINCT and any(
-            _same(before, other) for other in _apart(node, write.operand)
-        ):
+        if any(_same(before, other) for other in _only_read(node, write.operand)):
             return "it writes what it reads"
     return None
 
 
-def _apart(node: Node, written: int) -> list[Operand]:
-    """The operands that a ``DISTINCT`` operator may not write: not the one that it updates."""
-    own = {written}
-    if _base(node) in UPDATING and isinstance(node.args[0], TensorArg):
-        own.add(node.args[0].index)
-    return [operand for index, operand in enumerate(node.operands) if index not in own]
+def _only_read(node: Node, written: int) -> list[Operand]:
+    """The operands that must not be the one numbered ``written``."""
+    base = _base(node)
+    if base not in DISTINCT and base not in UPDATES:
+        return []
+    first = 1 if base in UPDATES else 0
+    return [o for i, o in enumerate(node.operands) if i >= first and i != written]
 
 
 def _dims(view: View) -> list[tuple[int, int]]:

@@ -59,6 +59,14 @@ def test_a_second_process_neither_traces_nor_compiles(
     assert disk["hits"] == first["stats"]["compiles"] + first["calls"]["plan"] + 2
 
 
+def test_a_second_process_calls_the_libraries_beside_xla(tmp_path: Path) -> None:
+    """JAX prepares LAPACK where it traces a call of it, and here nothing is traced."""
+    first = run("factorise", tmp_path / "cache")
+    second = run("factorise", tmp_path / "cache", FUSE_CACHE="only")
+    assert second["calls"] == {"compile": 0, "trace": 0}
+    assert second["result"] == first["result"]
+
+
 def test_a_bundle_gives_a_start_without_compiling(
     cold: tuple[Path, dict[str, Any]], tmp_path: Path
 ) -> None:

@@ -98,6 +98,17 @@ def nearly() -> list[float]:
     return [first, second]
 
 
+def factorise() -> list[float]:
+    """Linear algebra, whose kernels live in libraries beside XLA."""
+    matrix = (torch.arange(16.0).reshape(4, 4).sin() + 4 * torch.eye(4)).to("tpu")
+    results = [
+        torch.linalg.cholesky(matrix @ matrix.T),
+        torch.linalg.svdvals(matrix),
+        torch.fft.fft(matrix).abs(),
+    ]
+    return [result.sum().item() for result in results]
+
+
 def explained() -> list[str]:
     """What ``fuse.explain`` says of a small program, and of one that differs in an operation."""
     x = torch.ones(4, 4).to("tpu")
@@ -134,6 +145,7 @@ ROLES: dict[str, Callable[[], Any]] = {
     "train": train,
     "missing": missing,
     "nearly": nearly,
+    "factorise": factorise,
     "explain": explained,
     "hold": hold,
     "queue": queue,

@@ -116,6 +116,32 @@ def test_operators_that_move_elements_do_not_write_what_they_read(name: str):
         assert x.tolist() == [0, 1, 2]
 
 
+UPDATES: dict[str, Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "index_add_": lambda x, i, y: x.index_add_(0, i, y),
+    "index_copy_": lambda x, i, y: x.index_copy_(0, i, y),
+    "index_fill_": lambda x, i, y: x.index_fill_(0, i, 5.0),
+    "index_put_": lambda x, i, y: x.index_put_((i,), y, accumulate=True),
+    "index_reduce_": lambda x, i, y: x.index_reduce_(0, i, y, "amax"),
+    "put_": lambda x, i, y: x.put_(i, y),
+    "scatter_": lambda x, i, y: x.scatter_(0, i, y),
+    "scatter_add_": lambda x, i, y: x.scatter_add_(0, i, y),
+    "scatter_reduce_": lambda x, i, y: x.scatter_reduce_(0, i, y, "amax"),
+    "masked_scatter_": lambda x, i, y: x.masked_scatter_(x > 0, y),
+}
+
+
+@pytest.mark.parametrize("name", UPDATES)
+@pytest.mark.filterwarnings("ignore:index_reduce.. is in beta:UserWarning")
+def test_updates_in_place_run_natively(monkeypatch: pytest.MonkeyPatch, name: str):
+    monkeypatch.setenv("FUSE_HOST_FALLBACK", "error")
+
+    def run(device: torch.device) -> list[float]:
+        x, index = torch.arange(3.0).to(device), torch.tensor([2, 0]).to(device)
+        return UPDATES[name](x, index, torch.tensor([7.0, 8.0]).to(device)).tolist()
+
+    assert run(DEVICE) == run(CPU)
+
+
 def test_out_of_another_dtype_takes_what_converts_to_it():
     before = sum(fuse.stats()["host_fallbacks"].values())
     x = torch.tensor([1.5, 2.5]).to(DEVICE)
