@@ -57,6 +57,12 @@ for _name, _function in _LOGIC.items():
 
 # --- bits --------------------------------------------------------------------
 
+
+def _refuse_floats(ctx: RuleContext, *_operands: Any) -> str | None:
+    whole = ctx.result_type == "bool" or "int" in ctx.result_type
+    return None if whole else f"the bits of {ctx.result_type} numbers"
+
+
 _BITWISE: dict[str, Function] = {
     "and": np.bitwise_and,
     "or": np.bitwise_or,
@@ -67,10 +73,11 @@ for _name, _function in _BITWISE.items():
         f"bitwise_{_name}.Tensor",
         f"bitwise_{_name}.Scalar",
         f"bitwise_{_name}.Scalar_Tensor",
+        refuse=_refuse_floats,
     )(_of_two(_function))
 
 
-@rule("bitwise_not")
+@rule("bitwise_not", refuse=_refuse_floats)
 def _bitwise_not(ctx: RuleContext, self: np.ndarray) -> np.ndarray:
     return np.invert(self)
 
@@ -87,6 +94,7 @@ for _bitwise_name, _python_name, _function in (
         f"{_bitwise_name}.Scalar_Tensor",
         f"{_python_name}.Tensor",
         f"{_python_name}.Scalar",
+        refuse=_refuse_floats,
     )(_of_two(_function))
 
 
