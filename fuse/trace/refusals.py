@@ -192,7 +192,7 @@ STRICT = frozenset(["complex", "conj_physical", "frexp", "heaviside", "isin", "p
 def _converts_out(node: Node) -> str | None:
     """``out=`` of another dtype than the result's: an error, not a conversion, for most kernels."""
     outs = [is_out(argument) for argument in schema_of(node.op).arguments]
-    if not any(outs):
+    if not any(outs) or not _read(node):  # a factory's dtype is that of its out=
         return None
     base = _base(node)
     pointwise = torch.Tag.pointwise in find_overload(node.op).tags

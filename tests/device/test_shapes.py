@@ -135,3 +135,8 @@ def test_what_least_squares_refuses(a: torch.Tensor, b: torch.Tensor, driver: st
             torch.linalg.lstsq(a.to(device), b.to(device), driver=driver)
         messages.append(str(caught.value).splitlines()[0])
     assert messages[0] == messages[1]
+
+
+def test_factories_of_any_dtype_stay_on_the_device() -> None:
+    assert torch.arange(3, dtype=torch.float32, device=DEVICE).tolist() == [0.0, 1.0, 2.0]
+    assert torch.eye(2, dtype=torch.int64, device=DEVICE).tolist() == [[1, 0], [0, 1]]
