@@ -192,7 +192,7 @@ STRICT = frozenset(["complex", "conj_physical", "frexp", "heaviside", "isin", "p
 def _converts_out(node: Node) -> str | None:
     """``out=`` of another dtype than the result's: an error, not a conversion, for most kernels."""
     outs = [is_out(argument) for argument in schema_of(node.op).arguments]
-    if not any(outs) or not _read(node):  # a factory's dtype is that of its out=
+    if not any(outs) or not _reads_tensors(node):  # a factory's dtype is that of its out=
         return None
     base = _base(node)
     pointwise = torch.Tag.pointwise in find_overload(node.op).tags
@@ -216,6 +216,19 @@ def _converts_out(node: Node) -> str | None:
         if isinstance(t, torch.Tensor)
     ]
     return "out= has another dtype than the result" if given != expected else None
+
+
+def _reads_tensors(node: Node) -> bool:
+    """Whether an argument of the functional overload, which has no ``out=``, is a tensor."""
+    positional, keyword = bind(node)
+    arguments: list[Any] = [*positional, *keyword.values()]
+    while arguments:
+        value = arguments.pop()
+        if isinstance(value, TensorArg):
+            return True
+        if isinstance(value, tuple):
+            arguments += value
+    return False
 
 
 def _on_meta(node: Node, value: Any) -> Any:
