@@ -71,7 +71,7 @@ UPDATES = frozenset(
 def refusal(node: Node) -> str | None:
     """Why the host should decide about a call, or ``None``."""
     base = _base(node)
-    if base in ONE_DTYPE and len({operand.view.dtype for operand in node.operands}) > 1:
+    if base in ONE_DTYPE and len({operand.view.dtype for operand in _read(node)}) > 1:
         return "its operands differ in dtype"
     check = _CHECKS.get(base)
     if check is not None:
@@ -85,6 +85,20 @@ def refusal(node: Node) -> str | None:
 def _base(node: Node) -> str:
     """The operator's name, whichever overload: ``uniform_`` computes itself."""
     return node.target.partition(".")[0].removesuffix("_")
+
+
+def _read(node: Node) -> list[Operand]:
+    """The operands that are arguments of the functional overload: not those of ``out=``."""
+    positional, keyword = bind(node)
+    arguments: list[Any] = [*positional, *keyword.values()]
+    found = []
+    while arguments:
+        value = arguments.pop()
+        if isinstance(value, tuple):
+            arguments += value
+        elif isinstance(value, TensorArg):
+            found.append(node.operands[value.index])
+    return found
 
 
 # ---- memory -------------------------------------------------------------------------------
@@ -192,7 +206,7 @@ STRICT = frozenset(["complex", "conj_physical", "frexp", "heaviside", "isin", "p
 def _converts_out(node: Node) -> str | None:
     """``out=`` of another dtype than the result's: an error, not a conversion, for most kernels."""
     outs = [is_out(argument) for argument in schema_of(node.op).arguments]
-    if not any(outs) or not _reads_tensors(node):  # a factory's dtype is that of its out=
+    if not any(outs) or not _read(node):  # a factory's dtype is that of its out=
         return None
     base = _base(node)
     pointwise = torch.Tag.pointwise in find_overload(node.op).tags
@@ -216,19 +230,6 @@ def _converts_out(node: Node) -> str | None:
         if isinstance(t, torch.Tensor)
     ]
     return "out= has another dtype than the result" if given != expected else None
-
-
-def _reads_tensors(node: Node) -> bool:
-    """Whether an argument of the functional overload, which has no ``out=``, is a tensor."""
-    positional, keyword = bind(node)
-    arguments: list[Any] = [*positional, *keyword.values()]
-    while arguments:
-        value = arguments.pop()
-        if isinstance(value, TensorArg):
-            return True
-        if isinstance(value, tuple):
-            arguments += value
-    return False
 
 
 def _on_meta(node: Node, value: Any) -> Any:

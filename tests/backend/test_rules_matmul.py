@@ -63,7 +63,9 @@ def test_product(name: str, shapes: tuple[tuple[int, ...], ...], dtype: torch.dt
 def test_addition(
     name: str, shapes: tuple[tuple[int, ...], ...], factors: dict[str, Any], dtype: torch.dtype
 ) -> None:
-    check(name, *(r(*shape, dtype=dtype) for shape in shapes), **factors)
+    # PyTorch rounds addbmm to the dtype after every product of the batch, the rule once.
+    tolerance = (0.03, 0.1) if (name, dtype) == ("addbmm", BF16) else None
+    check(name, *(r(*shape, dtype=dtype) for shape in shapes), tolerance=tolerance, **factors)
 
 
 @pytest.mark.parametrize("name, shapes", ADDITIONS)

@@ -63,7 +63,7 @@ def test_a_second_process_calls_the_libraries_beside_xla(tmp_path: Path) -> None
     """JAX prepares LAPACK where it traces a call of it, and here nothing is traced."""
     first = run("factorise", tmp_path / "cache")
     second = run("factorise", tmp_path / "cache", FUSE_CACHE="only")
-    assert second["calls"] == {"compile": 0, "trace": 0}
+    assert set(second["calls"].values()) == {0}
     assert second["result"] == first["result"]
 
 
