@@ -77,11 +77,16 @@ def run(name: str, *args: Any, **kwargs: Any) -> tuple[list[Any], list[torch.Ten
     return [to_tensor(array) for array in arrays], flat
 
 
-def check(name: str, *args: Any, **kwargs: Any) -> None:
-    """Assert that the rule agrees with PyTorch's CPU kernel, NaN equal to NaN."""
+def check(
+    name: str, *args: Any, tolerance: tuple[float, float] | None = None, **kwargs: Any
+) -> None:
+    """Assert that the rule agrees with PyTorch's CPU kernel, NaN equal to NaN.
+
+    ``tolerance``, relative and absolute, is that of the dtype unless given.
+    """
     results, flat = run(name, *args, **kwargs)
     for result, want in zip(results, flat, strict=True):
-        rtol, atol = rule_harness.TOLERANCE.get(want.dtype, (1e-7, 1e-7))
+        rtol, atol = tolerance or rule_harness.TOLERANCE.get(want.dtype, (1e-7, 1e-7))
         torch.testing.assert_close(
             result, want.detach().resolve_conj().resolve_neg(), rtol=rtol, atol=atol,
             equal_nan=True, check_stride=False,
