@@ -7,7 +7,8 @@ returns an array of its shape and dtype. Outside the domain of a function the re
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from fuse.backends import cephes
@@ -180,3 +181,21 @@ def _airy_negative(xp: Any, x: Any) -> Any:
     angle = zeta + x.dtype.type(math.pi / 4)
     wave = xp.sin(angle) * even - xp.cos(angle) * odd
     return x.dtype.type(_HALF_ROOT_PI) / xp.sqrt(root) * wave
+
+
+def functions(i0: Any, i1: Any) -> dict[str, Callable[..., Any]]:
+    """Each operator's function of (module, array), by name.
+
+    ``i0`` and ``i1`` compute the modified functions of the first kind.
+    """
+    return {
+        "special_airy_ai": airy_ai,
+        "special_bessel_j0": j0,
+        "special_bessel_j1": j1,
+        "special_bessel_y0": y0,
+        "special_bessel_y1": y1,
+        "special_modified_bessel_k0": partial(k0, i0=i0, scaled=False),
+        "special_modified_bessel_k1": partial(k1, i1=i1, scaled=False),
+        "special_scaled_modified_bessel_k0": partial(k0, i0=i0, scaled=True),
+        "special_scaled_modified_bessel_k1": partial(k1, i1=i1, scaled=True),
+    }

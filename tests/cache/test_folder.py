@@ -18,11 +18,6 @@ from tests.cache.common import awake_seconds, key_of
 D = [key_of(str(number)).digest for number in range(6)]
 
 
-@pytest.fixture
-def at(tmp_path: Path) -> Path:
-    return tmp_path / "cache"
-
-
 def folder(at: Path, max_bytes: int = 1000, **options: bool) -> PrivateFolder:
     return PrivateFolder(at, max_bytes=max_bytes, lock_seconds=0.2, **options)
 

@@ -26,11 +26,6 @@ from tests.cache.worker import RANK_KEYS, keys
 RANKS = 4
 
 
-@pytest.fixture
-def at(tmp_path: Path) -> Path:
-    return tmp_path / "cache"
-
-
 def result_of(worker: subprocess.Popen[bytes], seconds: float = 60) -> Any:
     out, _ = worker.communicate(timeout=seconds)
     assert worker.returncode == 0

@@ -34,11 +34,6 @@ from tests.cache.common import (
 KEY = key_of("one")
 
 
-@pytest.fixture
-def at(tmp_path: Path) -> Path:
-    return tmp_path / "cache"
-
-
 # Failures
 
 

@@ -26,6 +26,14 @@ def _gradients(
     return unscaled, [ctx.widened(g) for g in unscaled]
 
 
+def _descent(
+    grad: np.ndarray, parameter: np.ndarray, maximize: bool, weight_decay: float
+) -> np.ndarray:
+    """The direction to go against, weight decay being part of the gradient."""
+    value = -grad if maximize else grad
+    return value if weight_decay == 0 else value + parameter * weight_decay
+
+
 def _settled(new: Lists, old: tuple[Arrays, ...], found_inf: np.ndarray | None) -> Lists:
     """The new values in the old ones' dtypes, or the old ones where gradients overflowed."""
     if found_inf is not None and found_inf.item() == 1:
@@ -118,9 +126,7 @@ def _sgd(
     made: Lists = ([], unscaled, [] if momentum != 0 else list(momenta))
     for index, grad in enumerate(wide):
         parameter = ctx.widened(parameters[index])
-        value = -grad if maximize else grad
-        if weight_decay != 0:
-            value = value + parameter * weight_decay
+        value = _descent(grad, parameter, maximize, weight_decay)
         if momentum != 0:
             before = ctx.widened(momenta[index])
             buffer = value if is_first_step else momentum * before + (1 - dampening) * value
@@ -150,9 +156,7 @@ def _adagrad(keeps_steps: bool) -> Callable[..., Lists]:
         made: Lists = ([], unscaled, [])
         for index, grad in enumerate(wide):
             parameter = ctx.widened(parameters[index])
-            value = -grad if maximize else grad
-            if weight_decay != 0:
-                value = value + parameter * weight_decay
+            value = _descent(grad, parameter, maximize, weight_decay)
             total = ctx.widened(sums[index]) + value * value
             rate = float(lr) / (1 + (float(steps[index].item()) - 1) * lr_decay)
             made[0].append(parameter - rate * value / (np.sqrt(total) + eps))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import jax
@@ -30,16 +29,6 @@ def _of_one(function: Callable[..., Any]) -> Rule:
     return emit
 
 
-_FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "special_airy_ai": bessel.airy_ai,
-    "special_bessel_j0": bessel.j0,
-    "special_bessel_j1": bessel.j1,
-    "special_bessel_y0": bessel.y0,
-    "special_bessel_y1": bessel.y1,
-    "special_modified_bessel_k0": partial(bessel.k0, i0=_i0, scaled=False),
-    "special_modified_bessel_k1": partial(bessel.k1, i1=_i1, scaled=False),
-    "special_scaled_modified_bessel_k0": partial(bessel.k0, i0=_i0, scaled=True),
-    "special_scaled_modified_bessel_k1": partial(bessel.k1, i1=_i1, scaled=True),
-}
+_FUNCTIONS = bessel.functions(_i0, _i1)
 for _name, _function in _FUNCTIONS.items():
     rule(_name)(_of_one(_function))

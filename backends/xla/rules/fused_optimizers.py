@@ -22,6 +22,14 @@ def _unscaled(grad: jax.Array, scale: jax.Array | None) -> jax.Array:
     return grad if scale is None else (grad / scale).astype(grad.dtype)
 
 
+def _descent(
+    grad: jax.Array, parameter: jax.Array, maximize: bool, weight_decay: float
+) -> jax.Array:
+    """The direction to go against, weight decay being part of the gradient."""
+    value = -grad if maximize else grad
+    return value if weight_decay == 0 else value + parameter * weight_decay
+
+
 def _kept(new: jax.Array, old: jax.Array, found_inf: jax.Array | None) -> jax.Array:
     """``new`` in the dtype of ``old``, unless the gradients overflowed."""
     new = new.astype(old.dtype)
@@ -58,11 +66,9 @@ def _adam(decoupled: bool) -> Rule:
         made: Lists = ([], [], [], [], [])
         for index, parameter in enumerate(parameters):
             grad = _unscaled(grads[index], grad_scale)
-            value = -grad if maximize else grad
+            value = _descent(grad, parameter, maximize, 0 if decoupled else weight_decay)
             if decoupled:
                 parameter = parameter * (1 - lr * weight_decay)
-            elif weight_decay != 0:
-                value = value + parameter * weight_decay
             average = averages[index] + (1 - beta1) * (value - averages[index])
             square = beta2 * squares[index] + (1 - beta2) * value * value
             largest = jnp.maximum(maxima[index], square) if amsgrad else square
@@ -108,9 +114,7 @@ def _sgd(
     made: Lists = ([], [], [])
     for index, parameter in enumerate(parameters):
         grad = _unscaled(grads[index], grad_scale)
-        value = -grad if maximize else grad
-        if weight_decay != 0:
-            value = value + parameter * weight_decay
+        value = _descent(grad, parameter, maximize, weight_decay)
         if momentum != 0:
             before = momenta[index]
             buffer = value if is_first_step else momentum * before + (1 - dampening) * value
@@ -142,9 +146,7 @@ def _adagrad(keeps_steps: bool) -> Callable[..., Lists]:
         made: Lists = ([], [], [])
         for index, parameter in enumerate(parameters):
             grad = _unscaled(grads[index], grad_scale)
-            value = -grad if maximize else grad
-            if weight_decay != 0:
-                value = value + parameter * weight_decay
+            value = _descent(grad, parameter, maximize, weight_decay)
             total = sums[index] + value * value
             rate = lr / (1 + (steps[index].astype(jnp.float64) - 1) * lr_decay)
             made[0].append(

@@ -1,12 +1,13 @@
 // PyTorch's CPU kernels as XLA custom calls, for what XLA's CPU compiler does slowly:
-// convolutions. Called on XLA's threads, without the GIL; a batch is split
-// over them, and each share runs on one thread.
+// convolutions. Called on XLA's threads, without the GIL; a batch is split over them, and each
+// share runs on one thread.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/convolution_backward.h>
 #include <ATen/ops/from_blob.h>
 
 #include <array>
+#include <utility>
 #include <vector>
 
 #include "shares.h"
@@ -123,6 +124,18 @@ ffi::Error convolution_gradient(
   return ffi::Error::Success();
 }
 
+// The attributes that say how a window moves, in the order of the handlers' arguments.
+template <typename Binding>
+auto with_window(Binding binding) {
+  return std::move(binding)
+      .template Attr<Sizes>("stride")
+      .template Attr<Sizes>("padding")
+      .template Attr<Sizes>("dilation")
+      .template Attr<Sizes>("output_padding")
+      .template Attr<bool>("transposed")
+      .template Attr<int64_t>("groups");
+}
+
 } // namespace
 } // namespace fuse
 
@@ -132,33 +145,23 @@ ffi::Error convolution_gradient(
 XLA_FFI_DEFINE_HANDLER_SYMBOL(
     fuse_convolution,
     fuse::convolution,
-    xla::ffi::Ffi::Bind()
-        .Ctx<xla::ffi::ThreadPool>()
-        .Arg<xla::ffi::AnyBuffer>()
-        .Arg<xla::ffi::AnyBuffer>()
-        .Ret<xla::ffi::AnyBuffer>()
-        .Attr<fuse::Sizes>("stride")
-        .Attr<fuse::Sizes>("padding")
-        .Attr<fuse::Sizes>("dilation")
-        .Attr<fuse::Sizes>("output_padding")
-        .Attr<bool>("transposed")
-        .Attr<int64_t>("groups"));
+    fuse::with_window(
+        xla::ffi::Ffi::Bind()
+            .Ctx<xla::ffi::ThreadPool>()
+            .Arg<xla::ffi::AnyBuffer>()
+            .Arg<xla::ffi::AnyBuffer>()
+            .Ret<xla::ffi::AnyBuffer>()));
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(
     fuse_convolution_gradient,
     fuse::convolution_gradient,
-    xla::ffi::Ffi::Bind()
-        .Ctx<xla::ffi::ThreadPool>()
-        .Arg<xla::ffi::AnyBuffer>()
-        .Arg<xla::ffi::AnyBuffer>()
-        .Arg<xla::ffi::AnyBuffer>()
-        .Ret<xla::ffi::AnyBuffer>()
-        .Attr<fuse::Sizes>("stride")
-        .Attr<fuse::Sizes>("padding")
-        .Attr<fuse::Sizes>("dilation")
-        .Attr<fuse::Sizes>("output_padding")
-        .Attr<bool>("transposed")
-        .Attr<int64_t>("groups")
+    fuse::with_window(
+        xla::ffi::Ffi::Bind()
+            .Ctx<xla::ffi::ThreadPool>()
+            .Arg<xla::ffi::AnyBuffer>()
+            .Arg<xla::ffi::AnyBuffer>()
+            .Arg<xla::ffi::AnyBuffer>()
+            .Ret<xla::ffi::AnyBuffer>())
         .Attr<int64_t>("which"));
 
 #pragma GCC visibility pop
