@@ -6,8 +6,9 @@ import functools
 import hashlib
 import os
 import platform
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import jax
 import jaxlib
@@ -18,6 +19,7 @@ import fuse.backends.xla.rules  # noqa: F401  (fills the table of rules)
 from fuse.backends.base import Backend, Chunk
 from fuse.backends.decomposed import Decompositions
 from fuse.backends.xla import host_kernels
+from fuse.backends.xla.aliasing import aliasing
 from fuse.backends.xla.emit import Scalars, emit_chunk, emit_node
 from fuse.backends.xla.executable import XlaExecutable
 from fuse.backends.xla.rules.registry import RULES, STATIC_SCALARS, Unsupported
@@ -40,6 +42,9 @@ def host_features() -> str:
 
 MISSING_DTYPES = frozenset({"complex32"})
 """Dtypes that PyTorch has and JAX does not."""
+CPU_OPTIONS: Final[dict[str, bool | int | float | str]] = {"xla_cpu_prefer_vector_width": 512}
+"""Loops of elementwise work take 0.75 of the time that they take with XLA's default of 256, on
+CPUs with vectors of 512 bits; others ignore it."""
 
 
 class XlaBackend(Backend):
@@ -54,6 +59,7 @@ class XlaBackend(Backend):
         )
         self.decompositions = Decompositions(self.has_rule)
         self._rejections: dict[str, str | None] = {}
+        self._options = dict(CPU_OPTIONS) if self.platform == "cpu" else None
 
     @functools.cached_property
     def _fingerprint(self) -> dict[str, str]:
@@ -140,14 +146,16 @@ class XlaBackend(Backend):
         )
 
     def compile(self, chunk: Chunk) -> Any:  # noqa: D102
-        function = emit_chunk(chunk, self.platform, self.decompositions.get)
-        donated = tuple(position + 1 for position in chunk.donated)
+        aliases = aliasing(chunk)
+        program = replace(chunk, outputs=tuple(chunk.outputs[at] for at in aliases.order))
+        function = emit_chunk(program, self.platform, self.decompositions.get)
+        donated = tuple(position + 1 for position in aliases.donated)
         with jax.enable_x64(True):
             specs = [jax.ShapeDtypeStruct(i.layout.shape, i.layout.dtype) for i in chunk.inputs]
             words = jax.ShapeDtypeStruct((chunk.scalars, 2), "uint32")
             jitted = jax.jit(function, donate_argnums=donated, keep_unused=True)
-            compiled = jitted.lower(words, *specs).compile()
-        return XlaExecutable(compiled.runtime_executable(), chunk.scalars, compiled)
+            compiled = jitted.lower(words, *specs).compile(self._options)
+        return XlaExecutable(compiled.runtime_executable(), chunk.scalars, aliases.places, compiled)
 
     def execute(self, executable: Any, scalars: bytes, arrays: list[Any]) -> list[Any]:  # noqa: D102
         results: list[Any] = executable(scalars, arrays)
