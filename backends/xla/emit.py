@@ -71,6 +71,8 @@ def emit_node(
 ) -> None:
     """Emit one node: extend ``values`` by what it makes. ``reads`` remembers resolved views."""
 
+    orders: dict[int, tuple[int, ...]] = {}
+
     def operand(index: int) -> jax.Array:
         found = node.operands[index]
         slot = node.slot_of(found.place)
@@ -82,6 +84,7 @@ def emit_node(
                 reads[key] = views.read(base, layout, found.view, offset)
             else:
                 reads[key] = jnp.zeros(found.view.shape, found.view.dtype)
+        orders[id(reads[key])] = _memory_order(found.view)
         return reads[key]
 
     arguments, keywords = bind(node)
@@ -90,7 +93,7 @@ def emit_node(
         node.target,
         [resolve(value) for value in arguments],
         {name: resolve(value) for name, value in keywords.items()},
-        context_of(node, scalars, platform),
+        context_of(node, scalars, platform, orders),
         steps(node),
     )
     _store(node, flatten(results), values, scalars)
@@ -122,7 +125,19 @@ class _Arguments:
         return value
 
 
-def context_of(node: Node, scalars: Scalars, platform: str) -> RuleContext:
+def _memory_order(view: View) -> tuple[int, ...]:
+    """The view's dimensions from the largest stride to the smallest: how its read lies in memory.
+
+    A repeated dimension is written out where it stands.
+    """
+    if 0 in view.strides:
+        return tuple(range(len(view.shape)))
+    return tuple(sorted(range(len(view.shape)), key=lambda dim: -view.strides[dim]))
+
+
+def context_of(
+    node: Node, scalars: Scalars, platform: str, orders: dict[int, tuple[int, ...]]
+) -> RuleContext:
     """The rule's context: result specs in slot order, promoted dtype, random state."""
     specs: list[TensorSpec] = [output.view.spec for output in node.outputs]
     specs += [write.view.spec for write in node.writes]
@@ -141,6 +156,7 @@ def context_of(node: Node, scalars: Scalars, platform: str) -> RuleContext:
             operand.view.strides == contiguous_strides(operand.view.shape)
             for operand in node.operands
         ),
+        orders=orders,
     )
 
 

@@ -24,6 +24,7 @@ from fuse.backends.xla.rules.context import RuleContext
 TARGETS: Final = (
     "fuse_convolution",
     "fuse_convolution_gradient",
+    "fuse_product",
 )
 _registered: dict[str, str] = {}
 
@@ -36,7 +37,7 @@ def register(library: Path) -> None:
     for target in TARGETS:
         handler = jax.ffi.pycapsule(getattr(handlers, target))
         jax.ffi.register_ffi_target(target, handler, platform="cpu")
-    _registered["kernels"] = f"torch {torch.__version__}, 1"
+    _registered["kernels"] = f"torch {torch.__version__}, 2"
 
 
 def version() -> str:

@@ -126,6 +126,10 @@ def test_scaled_products_saturate_or_overflow(dtype: torch.dtype) -> None:
             one = torch.tensor(1.0)
             (result,), (want,) = run("_scaled_mm", x, y, torch.tensor(scale), one, None, divisor)
             assert result.dtype == want.dtype == dtype
+            if want.isnan().any():
+                # oneDNN's kernel for some CPUs overflows where that for others saturates.
+                assert dtype == torch.float8_e4m3fn and (result.float().abs() == 448).all()
+                continue
             # A step of the narrow dtype is an eighth or a quarter.
             torch.testing.assert_close(result.float(), want.float(), rtol=0.25, atol=1e-3)
 

@@ -1,4 +1,4 @@
-"""Convolutions that run by PyTorch's CPU kernels inside XLA programs."""
+"""Convolutions and products that run by PyTorch's CPU kernels inside XLA programs."""
 
 from __future__ import annotations
 
@@ -73,6 +73,46 @@ def test_large_convolutions_call_the_kernels_and_small_ones_do_not(calls: list[s
         assert x.grad is not None
         x.grad.sum().item()
         assert set(calls) == wanted
+
+
+PRODUCTS = {
+    "weights' gradient": ((700, 130), (700, 90)),
+    "more columns than rows": ((300, 40), (300, 500)),
+    "batch": ((24, 60, 64), (24, 60, 70)),
+    "one matrix in a batch": ((1, 200, 100), (1, 200, 120)),
+}
+"""Shapes of x and y in x^T @ y."""
+
+
+@pytest.mark.skipif(create().platform != "cpu", reason="other platforms have products")
+@pytest.mark.parametrize("case", PRODUCTS)
+@pytest.mark.parametrize("chosen", ["strict", "fused"])
+def test_products_of_a_transposed_left_operand(case: str, chosen: str, calls: list[str]):
+    x_shape, y_shape = PRODUCTS[case]
+    x, y = torch.randn(x_shape), torch.randn(y_shape)
+    expected = x.mT @ y
+    with mode(chosen):
+        dx, dy = x.to(DEVICE), y.to(DEVICE)
+        lying = y.mT.contiguous().to(DEVICE).mT  # transposed in memory too
+        for _ in range(3):
+            torch.testing.assert_close((dx.mT @ dy).cpu(), expected, rtol=1e-4, atol=1e-4)
+            torch.testing.assert_close((dx.mT @ lying).cpu(), expected, rtol=1e-4, atol=1e-4)
+            # The transpose of something computed in the same program.
+            torch.testing.assert_close(((dx * 2).mT @ dy).cpu(), expected * 2, rtol=1e-4, atol=1e-4)
+    assert "fuse_product" in calls
+
+
+@pytest.mark.skipif(create().platform != "cpu", reason="other platforms have products")
+def test_other_products_stay_in_xla(calls: list[str]):
+    x, y = torch.randn(310, 130), torch.randn(130, 90)
+    dx, dy = x.to(DEVICE), y.to(DEVICE)
+    small = torch.randn(31, 9)
+    for left, right in ((x, y), (x[:, ::2], y[::2])):
+        dl, dr = (dx, dy) if left is x else (dx[:, ::2], dy[::2])
+        torch.testing.assert_close((dl @ dr).cpu(), left @ right, rtol=1e-4, atol=1e-4)
+    found = (small.to(DEVICE).mT @ small.to(DEVICE)).cpu()
+    torch.testing.assert_close(found, small.mT @ small, rtol=1e-4, atol=1e-4)
+    assert calls == []
 
 
 def test_a_kernel_is_called_inside_a_transform():

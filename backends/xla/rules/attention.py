@@ -10,12 +10,11 @@ softmax, then product           1.07            1.8            0.6
 product, then divided           1.08            2.2            0.5
 the same, weights kept          1.2             2.3            0.5
 gradient, rows are queries      1.1             2.4            1.0
-gradient, rows are keys         1.35            2.6            1.07
 ==============================  ==============  =============  =============
 
 "Kept" puts a barrier after the exponential, which XLA would otherwise evaluate once
-for the sum and again for the product. With keys as rows, two of the three gradients
-need no transposed product (see ``matmul``).
+for the sum and again for the product. The gradient is as it was before its transposed
+products went to PyTorch's library (see ``matmul``); it is no slower since.
 """
 
 from __future__ import annotations
@@ -75,6 +74,11 @@ def _times_transposed(ctx: RuleContext, x: jax.Array, y: jax.Array) -> jax.Array
     return contract(ctx, x, y, (((2,), (2,)), ((0,), (0,))))
 
 
+def _transposed_times(ctx: RuleContext, x: jax.Array, y: jax.Array) -> jax.Array:
+    """``x[n, k, i]`` transposed to ``[n, i, k]``, times ``y[n, k, j]``."""
+    return contract(ctx, x, y, (((1,), (1,)), ((0,), (0,))))
+
+
 def _flat(value: jax.Array, heads: int) -> jax.Array:
     """``[*, h, n, d]`` as ``[batch * heads, n, d]``, grouped heads repeated."""
     if value.shape[-3] != heads:
@@ -125,18 +129,17 @@ def _attend_gradient(
     wide = [ctx.widened(operand) for operand in (grad, query, key, value, output)]
     g, q, k, v, o = (_flat(operand, heads) for operand in wide)
     q = q * scores.scale
-    product = _times_transposed(ctx, k, q).swapaxes(1, 2)
+    product = _times_transposed(ctx, q, k)
     exponent = scores.masked(product, lead) - logarithm.reshape(-1, q.shape[1], 1)
-    weights = materialised(jnp.exp(exponent).swapaxes(1, 2))
-    mean = jnp.sum(g * o, -1)[:, None, :]
-    change = materialised(weights * (_times_transposed(ctx, v, g) - mean))
-    by_query = change.swapaxes(1, 2)
-    grad_query = (_times(ctx, by_query, k) * scores.scale).reshape(query.shape)
-    grad_key = _ungroup(_times(ctx, change, q), key, heads)
-    grad_value = _ungroup(_times(ctx, weights, g), value, heads)
+    weights = materialised(jnp.exp(exponent))
+    mean = jnp.sum(g * o, -1, keepdims=True)
+    change = materialised(weights * (_times_transposed(ctx, g, v) - mean))
+    grad_query = (_times(ctx, change, k) * scores.scale).reshape(query.shape)
+    grad_key = _ungroup(_transposed_times(ctx, change, q), key, heads)
+    grad_value = _ungroup(_transposed_times(ctx, weights, g), value, heads)
     bias, grad_bias = scores.bias, None
     if bias is not None and bias.dtype != jnp.bool_:
-        full = by_query.reshape(*lead, *by_query.shape[1:])
+        full = change.reshape(*lead, *change.shape[1:])
         padded = (1,) * (full.ndim - bias.ndim) + bias.shape
         summed = tuple(axis for axis, size in enumerate(padded) if size != full.shape[axis])
         grad_bias = jnp.sum(full, summed, keepdims=True).reshape(bias.shape)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -26,6 +27,8 @@ class RuleContext:
         seed, offset: 0-d uint64 arrays for a random operator, else ``None``.
         contiguous: whether each tensor operand, in order, is row-major; empty where that is
             not known (inside a decomposition).
+        orders: the dimensions of each operand as they lie in memory, the outermost first, by
+            the array's ``id``; empty where that is not known.
     """
 
     out: tuple[TensorSpec, ...]
@@ -34,6 +37,11 @@ class RuleContext:
     seed: Any = None
     offset: Any = None
     contiguous: tuple[bool, ...] = ()
+    orders: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+
+    def order(self, value: jax.Array) -> tuple[int, ...]:
+        """How an operand lies in memory; an array made from one counts as row-major."""
+        return self.orders.get(id(value), tuple(range(value.ndim)))
 
     def promoted(self, *values: Any) -> tuple[jax.Array, ...]:
         """Convert operands to ``result_type``; shapes stay as they are."""
@@ -46,5 +54,6 @@ class RuleContext:
 
     @staticmethod
     def widened(value: jax.Array) -> jax.Array:
-        """Widen a half-precision array to float32, for accumulation; leave others alone."""
-        return value.astype(_WIDE.get(str(value.dtype), value.dtype))
+        """Widen a half-precision array to float32, for accumulation; others come back as is."""
+        wide = _WIDE.get(str(value.dtype))
+        return value if wide is None else value.astype(wide)

@@ -22,6 +22,11 @@ no transpose the barrier changes nothing, because producers are not fused into
 products there. Making the right operand real loses (0.7 to 1.0 of the above), and
 so do swapping the operands and a loop over the batch. bfloat16 operands widened by
 hand take twice as long as a bfloat16 product that accumulates in float32.
+
+Where the device's native core is there, PyTorch's own library multiplies a transposed
+left operand where it lies, without a copy: a training step of a small GPT then takes
+0.93 of the time. For the other products the library is no faster than XLA; calling it
+for all of them took 0.95 to 1.05 of the time.
 """
 
 from __future__ import annotations
@@ -33,12 +38,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from fuse.backends.xla import host_kernels
 from fuse.backends.xla.rules.registry import RuleContext, Unsupported, rule
 
 Dimensions = tuple[tuple[tuple[int, ...], tuple[int, ...]], tuple[tuple[int, ...], tuple[int, ...]]]
 
 _HALF = ("bfloat16", "float16")
 _WORTH_A_COPY = 8
+_LIBRARY_PRODUCTS = 1 << 20  # multiplications from which on PyTorch's library is called
 
 
 def precision(ctx: RuleContext) -> lax.Precision | None:
@@ -58,6 +65,8 @@ def contract(ctx: RuleContext, x: jax.Array, y: jax.Array, dims: Dimensions) -> 
     ``dims`` is ``((x contracting, y contracting), (x batch, y batch))``; the result has
     the batch, then the free dimensions of ``x``, then those of ``y``.
     """
+    if _by_library(ctx, x, y, dims):
+        return _library(ctx, x, y, dims)
     half = str(x.dtype) in _HALF
     if half and ctx.platform == "cpu" and x.dtype == jnp.float16:
         # XLA's CPU platform has a bfloat16 product but none for float16.
@@ -77,6 +86,49 @@ def _free(value: jax.Array, dims: Dimensions, side: int) -> int:
     """Number of rows (side 0) or columns (side 1) of a product."""
     used = dims[0][side] + dims[1][side]
     return int(np.prod([n for axis, n in enumerate(value.shape) if axis not in used], dtype=int))
+
+
+def _by_library(ctx: RuleContext, x: jax.Array, y: jax.Array, dims: Dimensions) -> bool:
+    """Whether PyTorch's CPU library is faster than XLA: for a transposed left operand that is
+    large enough to wake a thread."""
+    (contracting, _), (batch, _) = dims
+    return (
+        host_kernels.available(ctx, x, y)
+        and len(contracting) == 1
+        and x.ndim == y.ndim == len(batch) + 2
+        and x.ndim <= 3
+        and ctx.order(x)[-1] not in (*contracting, *batch)
+        and min(_free(x, dims, 0), _free(y, dims, 1)) >= _WORTH_A_COPY
+        and x.size * _free(y, dims, 1) >= _LIBRARY_PRODUCTS
+    )
+
+
+def _library(ctx: RuleContext, x: jax.Array, y: jax.Array, dims: Dimensions) -> jax.Array:
+    """The product by PyTorch's CPU library, which reads transposed operands where they lie."""
+    (x_contracting, y_contracting), (x_batch, y_batch) = dims
+    shape = (*(x.shape[axis] for axis in x_batch), _free(x, dims, 0), _free(y, dims, 1))
+    x, x_order = _lying(x, ctx.order(x), x_batch, x_contracting[0], last=True)
+    y, y_order = _lying(y, ctx.order(y), y_batch, y_contracting[0], last=False)
+    out = jax.ShapeDtypeStruct(shape, x.dtype)
+    product: jax.Array = host_kernels.call(
+        "fuse_product", out, x, y, x_order=x_order, y_order=y_order
+    )
+    return product
+
+
+def _lying(
+    value: jax.Array, order: tuple[int, ...], batch: tuple[int, ...], inner: int, last: bool
+) -> tuple[jax.Array, tuple[int, ...]]:
+    """The operand as it lies in memory, and which dimension of the matrices each of its is.
+
+    ``inner`` is the last dimension of the matrices, or else the last but one. The transpose
+    undoes the one by which the operand was read, and XLA drops both.
+    """
+    (free,) = set(range(value.ndim)) - {*batch, inner}
+    axes = (*batch, free, inner) if last else (*batch, inner, free)
+    if order[-1] in batch:
+        order = tuple(range(value.ndim))  # no row or column would lie in one piece
+    return lax.transpose(value, order), tuple(axes.index(axis) for axis in order)
 
 
 def matmul(ctx: RuleContext, x: jax.Array, y: jax.Array) -> jax.Array:
@@ -132,8 +184,8 @@ def _scaled_product(
 ) -> jax.Array:
     """The product of 8-bit floats times their scales: of the tensors, or of rows and columns.
 
-    ATen's kernel on the CPU, oneDNN, saturates the one format that has no infinities, and takes
-    no notice of ``scale_result``.
+    ATen's kernel on the CPU, oneDNN, saturates the one format that has no infinities on most
+    CPUs, gives NaN on others, and takes no notice of ``scale_result``.
     """
     factors = (scale.astype(jnp.float32) for scale in scales)
     left, right = (f if f.size > 1 else f.reshape(()) for f in factors)

@@ -61,7 +61,7 @@ class Shares {
 
   static void run(xla::ffi::ThreadPool& pool, int64_t count, std::function<void(int64_t)> body) {
     auto shares = std::make_shared<Shares>(count, std::move(body));
-    for (int64_t other = 1; other < count; ++other) {
+    for (int64_t other = 1; other < std::min(count, pool.num_threads()); ++other) {
       pool.Schedule([shares] { shares->work(); });
     }
     shares->work();

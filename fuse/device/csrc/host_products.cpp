@@ -1,0 +1,104 @@
+// Matrix products by PyTorch's CPU library as an XLA custom call, for those that XLA's compiler
+// runs slowly. Called on XLA's threads, without the GIL; the matrices, or the rows or columns of a
+// single one, are split over them, and each share runs on one thread.
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/bmm.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/mm.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "shares.h"
+#include "xla/ffi/api/ffi.h"
+
+namespace fuse {
+namespace {
+
+namespace ffi = xla::ffi;
+using Order = ffi::Span<const int64_t>;
+
+// Multiplications of a share, some 20 us: a thread that wakes late takes fewer of them.
+constexpr double kShareProducts = 1 << 21;
+constexpr int64_t kSharesPerThread = 4;
+
+// The buffer as matrices: dimension `order[i]` of the result is the i-th from the outside in
+// memory.
+at::Tensor laid(const ffi::AnyBuffer& buffer, Order order) {
+  auto dimensions = buffer.dimensions();
+  std::vector<int64_t> sizes(order.size());
+  std::vector<int64_t> strides(order.size());
+  int64_t stride = 1;
+  for (size_t place = order.size(); place-- > 0;) {
+    const auto dimension = static_cast<size_t>(order.begin()[place]);
+    sizes[dimension] = dimensions[place];
+    strides[dimension] = stride;
+    stride *= dimensions[place];
+  }
+  return at::from_blob(
+      buffer.untyped_data(), sizes, strides, at::TensorOptions().dtype(at::kFloat));
+}
+
+// Writes the share's part of x @ y to out, on this thread. Matrices are split, or of a single one
+// the rows or the columns, whichever there are more of.
+void multiply(
+    const at::Tensor& x,
+    const at::Tensor& y,
+    const at::Tensor& out,
+    int64_t share,
+    int64_t shares) {
+  const bool batch = out.dim() > 2;
+  const int64_t dimension = batch || out.size(0) >= out.size(1) ? 0 : 1;
+  const int64_t first = out.size(dimension) * share / shares;
+  const int64_t length = out.size(dimension) * (share + 1) / shares - first;
+  auto cut = [=](const at::Tensor& value) { return value.narrow(dimension, first, length); };
+  at::Tensor part = cut(out);
+  if (batch) {
+    at::bmm_out(part, cut(x), cut(y));
+  } else {
+    at::mm_out(part, dimension == 0 ? cut(x) : x, dimension == 1 ? cut(y) : y);
+  }
+}
+
+// x[*, m, k] @ y[*, k, n]; the orders say how the operands lie in memory, the result is row-major.
+ffi::Error product(
+    ffi::ThreadPool pool,
+    ffi::AnyBuffer x,
+    ffi::AnyBuffer y,
+    ffi::Result<ffi::AnyBuffer> out,
+    Order x_order,
+    Order y_order) {
+  const at::Tensor left = laid(x, x_order);
+  const at::Tensor right = laid(y, y_order);
+  const auto dimensions = out->dimensions();
+  const at::Tensor result = at::from_blob(
+      out->untyped_data(),
+      at::IntArrayRef(dimensions.begin(), dimensions.size()),
+      at::TensorOptions().dtype(at::kFloat));
+  const double work = static_cast<double>(result.numel()) * static_cast<double>(left.size(-1));
+  const int64_t parts =
+      result.dim() > 2 ? result.size(0) : std::max(result.size(0), result.size(1));
+  const int64_t most = std::min(parts, kSharesPerThread * pool.num_threads());
+  const int64_t shares = std::clamp<int64_t>(static_cast<int64_t>(work / kShareProducts), 1, most);
+  Shares::run(pool, shares, [&](int64_t share) { multiply(left, right, result, share, shares); });
+  return ffi::Error::Success();
+}
+
+} // namespace
+} // namespace fuse
+
+// The default visibility that the macro below lacks: the symbol is found by name.
+#pragma GCC visibility push(default)
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(
+    fuse_product,
+    fuse::product,
+    xla::ffi::Ffi::Bind()
+        .Ctx<xla::ffi::ThreadPool>()
+        .Arg<xla::ffi::AnyBuffer>()
+        .Arg<xla::ffi::AnyBuffer>()
+        .Ret<xla::ffi::AnyBuffer>()
+        .Attr<fuse::Order>("x_order")
+        .Attr<fuse::Order>("y_order"));
+
+#pragma GCC visibility pop
