@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import statistics
 import subprocess
 import sys
 import time
@@ -15,10 +16,12 @@ import pytest
 import torch
 
 import fuse
+from bench.programs import Transformer
 
 ROOT = Path(__file__).resolve().parents[1]
 OPERATIONS = 100_000
 GROWTH = 64 << 10  # KiB that the process may grow by after its first ten thousand operations
+LENGTHS = 512
 
 DEEP = """
 import json, sys, time
@@ -69,6 +72,42 @@ def test_first_step_of_a_deep_transformer(
         print(f"\nfirst step: 4 layers {shallow}, 48 layers {deep}, 24 layers whole {half}")
     assert half["compiles"] < deep["compiles"] <= shallow["compiles"]
     assert deep["seconds"] * 4 < half["seconds"] * 2
+
+
+def generation(device: str) -> list[float]:
+    """Seconds of each step of greedy generation without a cache: every length is another shape."""
+    torch.manual_seed(0)
+    net = Transformer(2, 128, 4, True, LENGTHS + 1).to(device).eval()
+    tokens = torch.zeros(1, 1, dtype=torch.long, device=device)
+    times = []
+    with torch.no_grad():
+        for _ in range(LENGTHS):
+            before = time.perf_counter()
+            found = net(tokens)[:, -1].argmax(-1, keepdim=True)
+            tokens = torch.cat([tokens, found], 1)
+            found.item()
+            times.append(time.perf_counter() - before)
+    return times
+
+
+def test_generation_over_growing_lengths(
+    results: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """At most 40 executables in all; then a step takes at most 1.5 times as long as on the CPU."""
+    fuse.set_mode("fused")
+    fuse.reset_stats()
+    with pytest.warns(UserWarning, match="runs uncompiled"):
+        fused = generation("tpu")
+    made = fuse.stats()["cache"]["memory"]["misses"]
+    ratios = []
+    for _ in range(3):
+        ours, theirs = generation("tpu"), generation("cpu")
+        ratios.append(statistics.median(ours[64:]) / statistics.median(theirs[64:]))
+    results["generation"] = {"executables": made, "fused over cpu eager": statistics.median(ratios)}
+    with capsys.disabled():
+        print(f"\ngeneration: {results['generation']}, first {sum(fused):.1f} s")
+    assert made <= 40
+    assert statistics.median(ratios) <= 1.5
 
 
 def test_a_loop_of_a_hundred_thousand_operations(results: dict[str, Any]) -> None:

@@ -3,7 +3,8 @@
 ``scaled_dot_product_attention`` calls ``_scaled_dot_product_fused_attention_overrideable`` here,
 which has rules in the backends and no kernel on the CPU. A call that runs on the host all the
 same, because the shapes at its place keep changing, needs one. Nothing else ever reaches it:
-on CPU tensors PyTorch calls other operators.
+on CPU tensors PyTorch calls other operators. Without a bias it is PyTorch's kernel for the CPU,
+which has another name; that takes no bias of truth values, so with one it is written out.
 """
 
 from __future__ import annotations
@@ -40,11 +41,16 @@ def attend(
 
     A query that may see no key has output 0 and logarithm 0.
     """
-    scores = _scores(query, key, attn_bias, is_causal, scale)
-    logarithm = scores.logsumexp(-1)
-    logarithm = logarithm.masked_fill(logarithm == -math.inf, 0.0)
-    weights = (scores - logarithm.unsqueeze(-1)).exp()
-    output = (weights @ _wide(value)).to(query.dtype)
+    if _has_kernel(query, key, value, attn_bias):
+        output, logarithm = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+            query, key, value, 0.0, is_causal, scale=scale
+        )
+    else:
+        scores = _scores(query, key, attn_bias, is_causal, scale)
+        logarithm = scores.logsumexp(-1)
+        logarithm = logarithm.masked_fill(logarithm == -math.inf, 0.0)
+        weights = (scores - logarithm.unsqueeze(-1)).exp()
+        output = (weights @ _wide(value)).to(query.dtype)
     seed = torch.zeros((), dtype=torch.int64)
     return output, logarithm, None, None, query.size(-2), key.size(-2), seed, seed.clone(), None
 
@@ -74,6 +80,12 @@ def attend_backward(
     A bias with a gradient is computed elsewhere: the device chooses PyTorch's written out
     attention for it.
     """
+    if _has_kernel(query, key, value, attn_bias):
+        logarithm = logsumexp.reshape(query.shape[:-1])
+        grads = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
+            grad_out, query, key, value, out, logarithm, 0.0, is_causal, scale=scale
+        )
+        return *grads, None
     factor = 1 / math.sqrt(query.size(-1)) if scale is None else scale
     scores = _scores(query, key, attn_bias, is_causal, scale)
     weights = (scores - logsumexp.reshape(*scores.shape[:-1], 1)).exp()
@@ -83,6 +95,19 @@ def attend_backward(
     change = weights * (grad @ _wide(value).transpose(-2, -1) - mean) * factor
     grad_query, grad_key = change @ _wide(key), change.transpose(-2, -1) @ _wide(query)
     return grad_query.to(query.dtype), grad_key.to(key.dtype), grad_value.to(value.dtype), None
+
+
+def _has_kernel(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: torch.Tensor | None
+) -> bool:
+    """Whether PyTorch's kernel for the CPU computes it: one width, heads not grouped."""
+    return (
+        bias is None
+        and query.dim() == 4
+        and query.size(1) == key.size(1) == value.size(1)
+        and query.size(3) == key.size(3) == value.size(3)
+        and all(x.numel() > 0 and x.stride(-1) == 1 for x in (query, key, value))
+    )
 
 
 def _wide(x: torch.Tensor) -> torch.Tensor:

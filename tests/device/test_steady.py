@@ -196,7 +196,7 @@ def test_generating_over_growing_lengths_meets_the_cap() -> None:
 
 @pytest.mark.parametrize("masked", ["causal", "bias", "truth"])
 def test_attention_over_changing_lengths_trains_uncompiled(masked: str) -> None:
-    """Past the cap, attention and its gradient run on the host, where PyTorch has no kernel."""
+    """Past the cap, attention and its gradient run on the host, which knows them by other names."""
 
     def losses(device: torch.device) -> list[float]:
         torch.manual_seed(0)
