@@ -67,6 +67,18 @@ SAME_ERROR: dict[str, Call] = {
     "multinomial out= of another dtype": lambda d: torch.multinomial(
         ones(2, device=d), 2, out=ones(2, device=d)
     ),
+    "multinomial of more than there is": lambda d: torch.multinomial(ones(2, device=d), 3),
+    "multinomial of integers": lambda d: torch.multinomial(ones(2, device=d, dtype=torch.int64), 1),
+    "bucketize with a matrix": lambda d: torch.bucketize(ones(2, device=d), ones(2, 2, device=d)),
+    "convolution with a negative dilation": lambda d: F.conv1d(
+        ones(1, 1, 4, device=d), ones(1, 1, 2, device=d), dilation=-1
+    ),
+    "convolution with a negative padding": lambda d: F.conv3d(
+        ones(1, 1, 4, 4, 4, device=d), ones(1, 1, 2, 2, 2, device=d), padding=-1
+    ),
+    "transposed convolution with too much output padding": lambda d: F.conv_transpose2d(
+        ones(1, 1, 4, 4, device=d), ones(1, 1, 2, 2, device=d), output_padding=1
+    ),
     "softmax out= of another dtype": lambda d: torch.softmax(
         ones(2, device=d), 0, out=ones(2, device=d, dtype=torch.float64)
     ),
@@ -94,10 +106,12 @@ def error_of(call: Call, device: torch.device) -> Exception:
     return caught.value
 
 
+@pytest.mark.parametrize("backend", config.BACKENDS)
 @pytest.mark.parametrize("name", SAME_ERROR)
-def test_an_error_is_the_cpus_and_comes_at_the_call(name: str):
+def test_an_error_is_the_cpus_and_comes_at_the_call(name: str, backend: str):
     expected = error_of(SAME_ERROR[name], torch.device("cpu"))
-    found = error_of(SAME_ERROR[name], DEVICE)
+    with fuse.FusedEager(backend=backend):
+        found = error_of(SAME_ERROR[name], DEVICE)
     assert type(found) is type(expected)
     assert str(found).splitlines()[0] == str(expected).splitlines()[0]
 
