@@ -95,8 +95,10 @@ class XlaBackend(Backend):
         return self._rejections[key]
 
     def _try(self, node: Node) -> str | None:
-        views = [op.view for op in node.operands] + [output.view for output in node.outputs]
-        missing = sorted({view.dtype for view in views} & MISSING_DTYPES)
+        # A view may have another dtype than the memory behind it: float16 parts of complex32.
+        known = [*node.operands, *node.outputs]
+        used = {dtype for one in known for dtype in (one.view.dtype, one.layout.dtype)}
+        missing = sorted(used & MISSING_DTYPES)
         if missing:
             return f"XLA has no {', '.join(missing)}"
         if not self.has_rule(node.target):
