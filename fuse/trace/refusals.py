@@ -109,7 +109,7 @@ def _overlap(node: Node) -> str | None:
     for write in node.writes:
         before = node.operands[write.operand]
         targets = {before.view, write.view}  # two where out= is resized: some check before that
-        if any(size > 1 and step == 0 for view in targets for size, step in _dims(view)):
+        if any(_repeats(view) for view in targets):
             return "elements that it writes share memory"
         others = [o for i, o in enumerate(node.operands) if i != write.operand]
         if any(_overlaps_partly(replace(before, view=v), o) for v in targets for o in others):
@@ -130,6 +130,11 @@ def _only_read(node: Node, written: int) -> list[Operand]:
 
 def _dims(view: View) -> list[tuple[int, int]]:
     return list(zip(view.shape, view.strides, strict=True))
+
+
+def _repeats(view: View) -> bool:
+    """Whether elements share memory; where there are none, strides say nothing."""
+    return bool(view.numel) and any(size > 1 and step == 0 for size, step in _dims(view))
 
 
 def _is_dense(view: View) -> bool:

@@ -164,6 +164,14 @@ def test_pointwise_operators_may_write_what_they_read():
     assert torch.add(x, x, out=x).tolist() == [0, 2, 4]
 
 
+def test_nothing_shares_no_memory(monkeypatch: pytest.MonkeyPatch):
+    """Where there are no elements a stride of zero is no overlap."""
+    monkeypatch.setenv("FUSE_HOST_FALLBACK", "error")
+    out = torch.empty_strided((0, 3), (1, 0), dtype=torch.int64, device=DEVICE)
+    torch.nonzero(torch.zeros(5, 5, 5, device=DEVICE), out=out)
+    assert out.tolist() == []
+
+
 def test_shuffling_no_channels_shares_memory():
     x = torch.ones(0, 4, 2, 2, device=DEVICE)
     shuffled = torch.nn.functional.channel_shuffle(x, 2)
