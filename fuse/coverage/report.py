@@ -8,7 +8,7 @@ from pathlib import Path
 from fuse import config
 from fuse.coverage import special
 from fuse.coverage.expected import reasons
-from fuse.coverage.record import HOST, Outcome, Record, load
+from fuse.coverage.record import HOST, NATIVE, Outcome, Record, load
 
 DOCUMENT = Path("docs/op-coverage.md")
 
@@ -95,7 +95,29 @@ def _totals(runs: Runs, keys: Sequence[str]) -> list[str]:
                     f"| {backend} | {mode} | {title} | {total} "
                     f"| {agree} ({agree / total:.1%}) | {native} ({native / total:.1%}) |"
                 )
-    return [*lines, ""]
+    return [*lines, "", *_shares(runs)]
+
+
+def share(one: dict[str, Record], other: dict[str, Record]) -> tuple[int, int]:
+    """Checks that run natively in ``one``, and those of them that do so in ``other`` too."""
+    names = [
+        (key, name) for key, r in one.items() for name, o in r.checks.items() if o.status == NATIVE
+    ]
+    checks = [other[key].checks.get(name) if key in other else None for key, name in names]
+    return len(names), sum(o is not None and o.status == NATIVE for o in checks)
+
+
+def _shares(runs: Runs) -> list[str]:
+    lines = []
+    for mode in config.MODES:
+        known, found = runs[("xla", mode)], runs[("numpy", mode)]
+        if known and found:
+            total, shared = share(known, found)
+            lines.append(
+                f"- {mode}: of {total} checks that run natively on XLA, {shared} "
+                f"({shared / max(total, 1):.1%}) do so on NumPy."
+            )
+    return [*lines, ""] if lines else []
 
 
 def _expected(runs: Runs) -> list[str]:
