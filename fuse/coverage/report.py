@@ -22,7 +22,9 @@ which is named, ran by PyTorch's CPU kernel; *fails* gives the first difference.
 are compared by distribution and by repeating the seed. Which of several equal elements an index
 names PyTorch leaves open, unless a sort is asked to be stable: such indices have to lead to the
 CPU's values, and those of `sort`, `argsort` and `topk` must name every element once. Factors that
-are unique up to signs or phases are compared by what they stand for.
+are unique up to signs or phases are compared by what they stand for. Scaled products of 8-bit
+floats are compared with PyTorch's kernel without oneDNN, whose overflow differs from one CPU to
+the next.
 
 An entry counts where all its samples agree. Forward means every dtype of float32, bfloat16,
 int64, bool and complex64 that PyTorch's CPU supports for the entry.
