@@ -1,4 +1,4 @@
-"""What Debug Eager checks: indices before an operation runs, finiteness after it."""
+"""What Debug Eager checks: indices and other data before an operation runs, results after it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,15 @@ from fuse.trace.functional import find_overload
 from fuse.trace.node import DtypeArg, HostArg, Node, NumberArg, TensorArg, Trace
 from fuse.trace.spec import View
 
-INDEXING = frozenset(
+REFUSING = frozenset(
     {
+        "_linalg_svd",
+        "bernoulli",
+        "bernoulli.Tensor",
+        "bernoulli_.Tensor",
+        "binary_cross_entropy",
         "embedding",
+        "embedding_renorm",
         "_embedding_bag",
         "_embedding_bag_forward_only",
         "gather",
@@ -31,8 +37,17 @@ INDEXING = frozenset(
         "_index_put_impl",
         "index_reduce",
         "index_select",
+        "linalg_lu_solve",
+        "lu_unpack",
+        "masked_scatter",
+        "max_unpool2d",
+        "max_unpool3d",
+        "multilabel_margin_loss_forward",
         "nll_loss_forward",
         "nll_loss2d_forward",
+        "normal.Tensor_Tensor",
+        "normal.Tensor_float",
+        "normal.float_Tensor",
         "put",
         "scatter.src",
         "scatter.value",
@@ -40,6 +55,8 @@ INDEXING = frozenset(
         "scatter.value_reduce",
         "scatter_add",
         "scatter_reduce.two",
+        "searchsorted.Scalar",
+        "searchsorted.Tensor",
         "take",
         "one_hot",
         "multi_margin_loss",
@@ -47,17 +64,32 @@ INDEXING = frozenset(
     }
 )
 """Operators whose CPU kernels look at data and raise: most read or write where an index tensor
-says, where XLA clamps."""
+says, where XLA clamps; others take probabilities, pivots or matrices without NaN alone."""
+
+DIVIDING = frozenset(
+    {
+        "div.Scalar_mode",
+        "div.Tensor_mode",
+        "floor_divide",
+        "floor_divide.Scalar",
+        "fmod.Scalar",
+        "fmod.Tensor",
+        "remainder.Scalar",
+        "remainder.Scalar_Tensor",
+        "remainder.Tensor",
+    }
+)
+"""Operators whose CPU kernels raise for an integer division by zero."""
 
 
 def check_indices(trace: Trace, arrays: list[np.ndarray], scalars: bytes) -> None:
-    """Raise what PyTorch's CPU kernel raises for an index out of range.
+    """Raise what PyTorch's CPU kernel raises for an index out of range and other bad data.
 
-    Indexing operators are run on the host first, on copies: whatever is wrong, the error is
-    exactly the CPU's. ``trace`` holds one operation, as in Debug Eager.
+    Operators that refuse data are run on the host first, on copies: whatever is wrong, the error
+    is exactly the CPU's. ``trace`` holds one operation, as in Debug Eager.
     """
     node = trace.nodes[-1]
-    if node.target not in INDEXING:
+    if node.target not in REFUSING and not _divides_integers(node):
         return
     values = {leaf.value: array for leaf, array in zip(trace.leaves, arrays, strict=True)}
     words = np.frombuffer(scalars, np.int64)
@@ -66,6 +98,11 @@ def check_indices(trace: Trace, arrays: list[np.ndarray], scalars: bytes) -> Non
     options = {name: _host(value, node, values, words) for name, value in keyword.items()}
     with torch.random.fork_rng(devices=[]):  # the CPU's generator is not the device's to use
         find_overload(node.target)(*arguments, **options)
+
+
+def _divides_integers(node: Node) -> bool:
+    results = [output.view for output in node.outputs] + [write.view for write in node.writes]
+    return node.target in DIVIDING and all("int" in view.dtype for view in results)
 
 
 def _host(value: Any, node: Node, values: dict[int, np.ndarray], words: np.ndarray) -> Any:

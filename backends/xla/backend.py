@@ -25,7 +25,7 @@ from fuse.backends.xla.executable import XlaExecutable
 from fuse.backends.xla.rules.registry import RULES, STATIC_SCALARS, Unsupported
 from fuse.trace.bind import bind
 from fuse.trace.functional import schema_of
-from fuse.trace.node import HostArg, Node, NumberArg
+from fuse.trace.node import HostArg, Node, NumberArg, Operand, Output
 from fuse.trace.signature import signature
 
 
@@ -101,8 +101,10 @@ class XlaBackend(Backend):
         return self._rejections[key]
 
     def _try(self, node: Node) -> str | None:
-        views = [op.view for op in node.operands] + [output.view for output in node.outputs]
-        missing = sorted({view.dtype for view in views} & MISSING_DTYPES)
+        # A view may have another dtype than the memory behind it: float16 parts of complex32.
+        known: list[Operand | Output] = [*node.operands, *node.outputs]
+        used = {dtype for one in known for dtype in (one.view.dtype, one.layout.dtype)}
+        missing = sorted(used & MISSING_DTYPES)
         if missing:
             return f"XLA has no {', '.join(missing)}"
         if not self.has_rule(node.target):

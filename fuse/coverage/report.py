@@ -8,7 +8,7 @@ from pathlib import Path
 from fuse import config
 from fuse.coverage import special
 from fuse.coverage.expected import reasons
-from fuse.coverage.record import HOST, Outcome, Record, load
+from fuse.coverage.record import HOST, NATIVE, Outcome, Record, load
 
 DOCUMENT = Path("docs/op-coverage.md")
 
@@ -22,7 +22,9 @@ which is named, ran by PyTorch's CPU kernel; *fails* gives the first difference.
 are compared by distribution and by repeating the seed. Which of several equal elements an index
 names PyTorch leaves open, unless a sort is asked to be stable: such indices have to lead to the
 CPU's values, and those of `sort`, `argsort` and `topk` must name every element once. Factors that
-are unique up to signs or phases are compared by what they stand for.
+are unique up to signs or phases are compared by what they stand for. Scaled products of 8-bit
+floats are compared with PyTorch's kernel without oneDNN, whose overflow differs from one CPU to
+the next.
 
 An entry counts where all its samples agree. Forward means every dtype of float32, bfloat16,
 int64, bool and complex64 that PyTorch's CPU supports for the entry.
@@ -95,7 +97,29 @@ def _totals(runs: Runs, keys: Sequence[str]) -> list[str]:
                     f"| {backend} | {mode} | {title} | {total} "
                     f"| {agree} ({agree / total:.1%}) | {native} ({native / total:.1%}) |"
                 )
-    return [*lines, ""]
+    return [*lines, "", *_shares(runs)]
+
+
+def share(one: dict[str, Record], other: dict[str, Record]) -> tuple[int, int]:
+    """Checks that run natively in ``one``, and those of them that do so in ``other`` too."""
+    names = [
+        (key, name) for key, r in one.items() for name, o in r.checks.items() if o.status == NATIVE
+    ]
+    checks = [other[key].checks.get(name) if key in other else None for key, name in names]
+    return len(names), sum(o is not None and o.status == NATIVE for o in checks)
+
+
+def _shares(runs: Runs) -> list[str]:
+    lines = []
+    for mode in config.MODES:
+        known, found = runs[("xla", mode)], runs[("numpy", mode)]
+        if known and found:
+            total, shared = share(known, found)
+            lines.append(
+                f"- {mode}: of {total} checks that run natively on XLA, {shared} "
+                f"({shared / max(total, 1):.1%}) do so on NumPy."
+            )
+    return [*lines, ""] if lines else []
 
 
 def _expected(runs: Runs) -> list[str]:

@@ -63,6 +63,10 @@ name is unspecified unless a sort is asked to be stable: they have to lead to th
 DISTINCT = frozenset({"op:argsort", "op:sort", "op:topk"})
 """Those of ``TIES`` whose indices name no element twice."""
 
+WITHOUT_ONEDNN = frozenset({"op:torch._scaled_mm", "op:torch._scaled_mm_v2"})
+"""What lies beyond the largest 8-bit float, oneDNN's kernel makes NaN on CPUs with AVX512-FP16 and
+the largest number on others; ATen's own kernel saturates on each, and is what is compared with."""
+
 ERRORS_OF_DATA = (
     "is out of bounds for dimension",
     "out of range",

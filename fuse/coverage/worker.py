@@ -6,6 +6,7 @@ themselves.
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import os
 import sys
@@ -15,7 +16,7 @@ import warnings
 import torch
 
 import fuse
-from fuse.coverage import modules, operators, optimizers
+from fuse.coverage import modules, operators, optimizers, special
 from fuse.coverage.record import FAILED, Outcome, Record, brief
 
 DATABASES = {"op": operators, "module": modules, "optim": optimizers}
@@ -31,9 +32,11 @@ def check(key: str, quick: bool = False) -> Record:
     database, _, entry = key.partition(":")
     record = Record(database, entry)
     started = time.perf_counter()
+    plain = key in special.WITHOUT_ONEDNN
     try:
-        for name, outcome in DATABASES[database].checks(entry, quick):
-            record.checks[name] = outcome
+        with torch.backends.mkldnn.flags(enabled=False) if plain else contextlib.nullcontext():
+            for name, outcome in DATABASES[database].checks(entry, quick):
+                record.checks[name] = outcome
     except Exception as error:  # noqa: BLE001  (kept as the entry's outcome)
         record.checks["run"] = Outcome(FAILED, reason=brief(error))
     record.seconds = round(time.perf_counter() - started, 2)

@@ -109,7 +109,7 @@ def _overlap(node: Node) -> str | None:
     for write in node.writes:
         before = node.operands[write.operand]
         targets = {before.view, write.view}  # two where out= is resized: some check before that
-        if any(size > 1 and step == 0 for view in targets for size, step in _dims(view)):
+        if any(_repeats(view) for view in targets):
             return "elements that it writes share memory"
         others = [o for i, o in enumerate(node.operands) if i != write.operand]
         if any(_overlaps_partly(replace(before, view=v), o) for v in targets for o in others):
@@ -130,6 +130,11 @@ def _only_read(node: Node, written: int) -> list[Operand]:
 
 def _dims(view: View) -> list[tuple[int, int]]:
     return list(zip(view.shape, view.strides, strict=True))
+
+
+def _repeats(view: View) -> bool:
+    """Whether elements share memory; where there are none, strides say nothing."""
+    return bool(view.numel) and any(size > 1 and step == 0 for size, step in _dims(view))
 
 
 def _is_dense(view: View) -> bool:
@@ -189,10 +194,34 @@ def _multinomial(node: Node, arguments: list[Any]) -> str | None:
     weights = _view(node, arguments[0])
     if isinstance(arguments[1], int) and arguments[1] <= 0:
         return "it draws no sample"
+    if weights is not None and "float" not in weights.dtype:
+        return "the weights are no floating-point numbers"
+    again = len(arguments) > 2 and arguments[2]
+    if not again and weights is not None and weights.shape and arguments[1] > weights.shape[-1]:
+        return "it draws more than there is, without replacement"
     if any(write.view.dtype != "int64" for write in node.writes):
         return "out= is not of dtype int64"
     many = weights is not None and weights.shape and weights.shape[-1] > 1 << 24
     return "more than 2**24 categories" if many else None
+
+
+def _bucketize(node: Node, arguments: list[Any]) -> str | None:
+    boundaries = _view(node, arguments[1])
+    flat = boundaries is None or len(boundaries.shape) == 1
+    return None if flat else "the boundaries are not one row"
+
+
+def _convolution(node: Node, arguments: list[Any]) -> str | None:
+    """Shape inference looks at the result's size alone: a dilation of -1 may give a valid one."""
+    stride, padding, dilation, transposed, extra = arguments[3:8]
+    if min(stride, default=1) <= 0 or min(dilation, default=1) <= 0:
+        return "a stride or a dilation is not positive"
+    if min(padding, default=0) < 0 or min(extra, default=0) < 0:
+        return "a padding is negative"
+    pairs = zip(extra, stride, dilation, strict=False)
+    if transposed and any(more >= max(step, apart) for more, step, apart in pairs):
+        return "the output padding reaches the next element"
+    return None
 
 
 # ---- out= of another dtype ----------------------------------------------------------------
@@ -247,6 +276,9 @@ def _on_meta(node: Node, value: Any) -> Any:
 
 
 _CHECKS: dict[str, Callable[[Node, list[Any]], str | None]] = {
+    "bucketize": _bucketize,
+    "convolution": _convolution,
+    "convolution_overrideable": _convolution,
     "index_add": _index_add,
     "masked_scatter": _masked_scatter,
     "multinomial": _multinomial,

@@ -62,6 +62,13 @@ def test_grouped_heads() -> None:
     check(FORWARD, *operands(heads=1), 0.0, False)
 
 
+def test_empty_batch() -> None:
+    q, k, v = (tensor[:0] for tensor in operands())
+    check(FORWARD, q, k, v, 0.0, False)
+    out, logsumexp = getattr(torch.ops.aten, FORWARD)(q, k, v, 0.0, False)
+    check(f"{FORWARD}_backward", r(*out.shape), q, k, v, out, logsumexp, 0.0, False)
+
+
 @pytest.mark.parametrize("causal", (False, True))
 @pytest.mark.parametrize("mask", (None, (5, 7), (2, 1, 5, 7)))
 @pytest.mark.parametrize("heads", (3, 1))

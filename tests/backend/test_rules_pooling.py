@@ -183,6 +183,8 @@ def test_empty_batch() -> None:
     check("max_pool2d_with_indices", r(0, 3, 4, 4), [2, 2])
     check("avg_pool2d", r(0, 3, 4, 4), [2, 2])
     check("_adaptive_avg_pool2d", r(0, 3, 5, 4), [2, 2])
+    check("fractional_max_pool2d", r(0, 3, 9, 8), [2, 3], [4, 3], torch.rand(0, 3, 2))
+    check("fractional_max_pool3d", r(0, 3, 9, 8, 7), [2, 3, 2], [4, 3, 1], torch.rand(0, 3, 3))
 
 
 def test_every_rule_is_reached() -> None:

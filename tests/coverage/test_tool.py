@@ -10,7 +10,7 @@ import pytest
 from fuse.coverage import command, expected, runner, special
 from fuse.coverage.expected import Expected, verdict
 from fuse.coverage.record import FAILED, HOST, NATIVE, Outcome, Record, load
-from fuse.coverage.report import DOCUMENT, tally, write
+from fuse.coverage.report import DOCUMENT, share, tally, write
 
 GOOD = Record("op", "add", 1.5, {"forward float32": Outcome(samples=4), "errors": Outcome()})
 HOSTED = Record("op", "unique", 2.0, {"forward float32": Outcome(HOST, 2, ("_unique2", "sort"))})
@@ -108,7 +108,7 @@ def test_every_exclusion_and_exception_is_of_an_entry_that_exists() -> None:
     assert len(keys) > 800
     for pattern in special.EXCLUDED:
         assert any(special.excluded(key) == special.EXCLUDED[pattern] for key in keys), pattern
-    named = special.UNINITIALISED | special.AMBIGUOUS | special.DISTINCT
+    named = special.UNINITIALISED | special.AMBIGUOUS | special.DISTINCT | special.WITHOUT_ONEDNN
     named |= set(special.TIES) | set(special.TOLERANCE) | {e.key for e in expected.EXPECTED}
     assert named - set(keys) == set()
 
@@ -154,6 +154,20 @@ def test_the_report(tmp_path: Path, table: Callable[..., None]) -> None:
     ):
         assert f"\n{row}\n" in text, row
     assert "xla | fused | optimizers" not in text
+    assert "checks that run natively on XLA" not in text
+
+
+def test_what_numpy_shares_with_xla(tmp_path: Path) -> None:
+    """Counted by checks: of GOOD's two and BAD's one, the second run has GOOD's alone."""
+    one = {record.key: record for record in (GOOD, HOSTED, BAD)}
+    other = {record.key: record for record in (GOOD, HOSTED)}
+    assert share(one, other) == (3, 2)
+    for name, records in (("xla-strict", one), ("numpy-strict", other)):
+        lines = "".join(record.to_line() + "\n" for record in records.values())
+        (tmp_path / f"{name}.jsonl").write_text(lines)
+    write(tmp_path, KEYS, tmp_path / "coverage.md")
+    text = (tmp_path / "coverage.md").read_text()
+    assert "- strict: of 3 checks that run natively on XLA, 2 (66.7%) do so on NumPy.\n" in text
 
 
 # --- workers -----------------------------------------------------------------

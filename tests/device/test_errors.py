@@ -10,8 +10,9 @@ import torch
 from torch.nn import functional as F
 
 import fuse
-from fuse import config
+from fuse import config, debug
 from fuse.errors import ConfigError, HostFallbackError, NonFiniteError
+from fuse.trace.functional import find_overload
 
 DEVICE = torch.device("tpu")
 
@@ -67,6 +68,18 @@ SAME_ERROR: dict[str, Call] = {
     "multinomial out= of another dtype": lambda d: torch.multinomial(
         ones(2, device=d), 2, out=ones(2, device=d)
     ),
+    "multinomial of more than there is": lambda d: torch.multinomial(ones(2, device=d), 3),
+    "multinomial of integers": lambda d: torch.multinomial(ones(2, device=d, dtype=torch.int64), 1),
+    "bucketize with a matrix": lambda d: torch.bucketize(ones(2, device=d), ones(2, 2, device=d)),
+    "convolution with a negative dilation": lambda d: F.conv1d(
+        ones(1, 1, 4, device=d), ones(1, 1, 2, device=d), dilation=-1
+    ),
+    "convolution with a negative padding": lambda d: F.conv3d(
+        ones(1, 1, 4, 4, 4, device=d), ones(1, 1, 2, 2, 2, device=d), padding=-1
+    ),
+    "transposed convolution with too much output padding": lambda d: F.conv_transpose2d(
+        ones(1, 1, 4, 4, device=d), ones(1, 1, 2, 2, device=d), output_padding=1
+    ),
     "softmax out= of another dtype": lambda d: torch.softmax(
         ones(2, device=d), 0, out=ones(2, device=d, dtype=torch.float64)
     ),
@@ -94,10 +107,12 @@ def error_of(call: Call, device: torch.device) -> Exception:
     return caught.value
 
 
+@pytest.mark.parametrize("backend", config.BACKENDS)
 @pytest.mark.parametrize("name", SAME_ERROR)
-def test_an_error_is_the_cpus_and_comes_at_the_call(name: str):
+def test_an_error_is_the_cpus_and_comes_at_the_call(name: str, backend: str):
     expected = error_of(SAME_ERROR[name], torch.device("cpu"))
-    found = error_of(SAME_ERROR[name], DEVICE)
+    with fuse.FusedEager(backend=backend):
+        found = error_of(SAME_ERROR[name], DEVICE)
     assert type(found) is type(expected)
     assert str(found).splitlines()[0] == str(expected).splitlines()[0]
 
@@ -209,16 +224,67 @@ DATA_ERRORS: dict[str, Call] = {
     "nll loss": lambda d: F.nll_loss(ones(1, 3, device=d), torch.tensor([3]).to(d)),
     "multinomial": lambda d: torch.multinomial(-ones(2, device=d), 1),
     "scatter": lambda d: ones(2, device=d).scatter_(0, torch.tensor([4]).to(d), 1.0),
+    "unpooling": lambda d: F.max_unpool2d(
+        ones(1, 1, 1, 1, device=d), torch.full((1, 1, 1, 1), 9).to(d), 2
+    ),
+    "unpooling of volumes": lambda d: F.max_unpool3d(
+        ones(1, 1, 1, 1, 1, device=d), torch.full((1, 1, 1, 1, 1), 99).to(d), 2
+    ),
+    "bernoulli": lambda d: torch.bernoulli(torch.tensor([1.5]).to(d)),
+    "bernoulli in place": lambda d: ones(1, device=d).bernoulli_(torch.tensor([1.5]).to(d)),
+    "normal": lambda d: torch.normal(0.0, -ones(2, device=d)),
+    "normal of two tensors": lambda d: torch.normal(ones(2, device=d), -ones(2, device=d)),
+    "searchsorted": lambda d: torch.searchsorted(
+        ones(2, device=d), ones(1, device=d), sorter=torch.tensor([0, 7]).to(d)
+    ),
+    "multilabel margin loss": lambda d: F.multilabel_margin_loss(
+        ones(1, 3, device=d), torch.tensor([[7, -1, -1]]).to(d)
+    ),
+    "masked_scatter": lambda d: ones(3, device=d).masked_scatter(
+        ones(3, device=d) > 0, ones(1, device=d)
+    ),
+    "binary cross entropy": lambda d: F.binary_cross_entropy(
+        torch.tensor([1.5]).to(d), ones(1, device=d)
+    ),
+    "renormalised embedding": lambda d: F.embedding(
+        torch.tensor([7]).to(d), ones(3, 2, device=d), max_norm=0.5
+    ),
+    "singular values of NaN": lambda d: torch.linalg.svd(torch.full((2, 2), torch.nan).to(d)),
+    "pivots to solve with": lambda d: torch.linalg.lu_solve(
+        torch.eye(2).to(d), torch.tensor([7, 8], dtype=torch.int32).to(d), torch.eye(2).to(d)
+    ),
+    "pivots to unpack": lambda d: torch.lu_unpack(
+        torch.eye(2).to(d), torch.tensor([7, 8], dtype=torch.int32).to(d)
+    ),
+    "integer division": lambda d: torch.tensor([1, 2]).to(d) // torch.tensor([1, 0]).to(d),
+    "integer division that truncates": lambda d: (
+        torch.tensor([1, 2]).to(d).div_(torch.tensor([1, 0]).to(d), rounding_mode="trunc")
+    ),
+    "integer remainder": lambda d: torch.tensor([1, 2]).to(d) % torch.tensor([1, 0]).to(d),
+    "integer fmod": lambda d: torch.tensor([1, 2]).to(d).fmod(torch.tensor([1, 0]).to(d)),
 }
 
 
+@pytest.mark.parametrize("backend", config.BACKENDS)
 @pytest.mark.parametrize("name", DATA_ERRORS)
-def test_debug_raises_the_cpus_error_for_an_index_out_of_range(name: str):
+def test_debug_raises_the_cpus_error_for_data_it_refuses(name: str, backend: str):
     expected = error_of(DATA_ERRORS[name], torch.device("cpu"))
-    with fuse.DebugEager():
+    with fuse.DebugEager(backend=backend):
         found = error_of(DATA_ERRORS[name], DEVICE)
         assert torch.ones(2, device=DEVICE).sum().item() == 2
+    assert type(found) is type(expected)
     assert str(expected).splitlines()[0] in str(found)
+
+
+def test_what_debug_asks_the_host_about_exists():
+    assert [n for n in debug.REFUSING | debug.DIVIDING if find_overload(n) is None] == []
+
+
+def test_debug_divides_floats_by_zero():
+    with fuse.DebugEager():
+        one, zero = ones(1, device=DEVICE), torch.zeros(1, device=DEVICE)
+        assert torch.div(one, zero, rounding_mode="floor").item() == float("inf")
+        assert torch.remainder(one, zero).isnan().item()
 
 
 def test_debug_stops_at_the_first_non_finite_result():

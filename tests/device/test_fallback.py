@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import fuse
+from fuse import config
 from fuse.device import lazy
 from fuse.errors import HostFallbackError
 from tests.device.helpers import DEVICE, host_only, host_only_, mode
@@ -105,3 +106,16 @@ def test_updates_in_place_and_their_gradients_stay_on_the_device(
         return torch.cat([x.detach(), x.grad]).cpu()
 
     torch.testing.assert_close(program("tpu"), program("cpu"))
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental:UserWarning")
+@pytest.mark.parametrize("backend", config.BACKENDS)
+def test_parts_of_a_dtype_that_only_the_host_has(monkeypatch: pytest.MonkeyPatch, backend: str):
+    """Memory of complex32 stays on the host, also where a view reads it as float16."""
+    monkeypatch.setenv("FUSE_HOST_FALLBACK", "silent")
+    with fuse.FusedEager(backend=backend):
+        x = torch.tensor([1.0, -2.0]).to(DEVICE).requires_grad_()
+        half = x.chalf()
+        torch.view_as_real(half).sum().backward()
+        assert half.detach().cpu().to(torch.complex64).tolist() == [1, -2]
+        assert x.grad is not None and x.grad.tolist() == [1, 1]

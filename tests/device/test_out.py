@@ -65,6 +65,12 @@ def square(device: torch.device) -> torch.Tensor:
     return (matrix @ matrix.T + torch.eye(4)).to(device)
 
 
+def least_squares(device: torch.device, rows: int) -> Any:
+    a = torch.rand(2, rows, 3, generator=torch.Generator().manual_seed(0)).to(device)
+    outs = (empty(device), empty(device), empty(device, torch.int64), empty(device))
+    return torch.linalg.lstsq(a, torch.ones(2, rows, 2).to(device), out=outs)
+
+
 STRIDES: dict[str, Callable[[torch.device], Any]] = {
     "add": lambda d: torch.add(transposed(d), 1, out=empty(d)),
     "add of two layouts": lambda d: torch.add(
@@ -77,6 +83,8 @@ STRIDES: dict[str, Callable[[torch.device], Any]] = {
     "eigh": lambda d: torch.linalg.eigh(square(d), out=(empty(d), empty(d))),
     "cholesky_inverse": lambda d: torch.cholesky_inverse(square(d), out=empty(d)),
     "ifft": lambda d: torch.fft.ifft(transposed(d), dim=1, out=empty(d, torch.complex64)),
+    "lstsq": lambda d: least_squares(d, 3),
+    "lstsq of taller columns": lambda d: least_squares(d, 5),
     "rfftn": lambda d: torch.fft.rfftn(transposed(d)),
     "max_unpool2d": lambda d: torch.nn.functional.max_unpool2d(
         torch.ones(1, 2, 1, 1).to(d),
@@ -154,6 +162,14 @@ def test_out_of_another_dtype_takes_what_converts_to_it():
 def test_pointwise_operators_may_write_what_they_read():
     x = torch.arange(3.0, device=DEVICE)
     assert torch.add(x, x, out=x).tolist() == [0, 2, 4]
+
+
+def test_nothing_shares_no_memory(monkeypatch: pytest.MonkeyPatch):
+    """Where there are no elements a stride of zero is no overlap."""
+    monkeypatch.setenv("FUSE_HOST_FALLBACK", "error")
+    out = torch.empty_strided((0, 3), (1, 0), dtype=torch.int64, device=DEVICE)
+    torch.nonzero(torch.zeros(5, 5, 5, device=DEVICE), out=out)
+    assert out.tolist() == []
 
 
 def test_shuffling_no_channels_shares_memory():

@@ -105,7 +105,9 @@ def _fractional(
         shape[dim], shape[dims + dim] = out, taps
         place = place * size + own.reshape(*lead, *shape)
     place = place.reshape(*ctx.out[0].shape, math.prod(kernel))
-    value = np.take_along_axis(flat, place.reshape(*lead, -1), -1).reshape(place.shape)
+    # In full, not -1: an empty batch leaves NumPy nothing to work the number out from.
+    wanted = place.reshape(*lead, math.prod(place.shape[len(lead) :]))
+    value = np.take_along_axis(flat, wanted, -1).reshape(place.shape)
     chosen = _last_nan_or_first_maximum(value)[..., None]
     return (
         np.take_along_axis(value, chosen, -1)[..., 0],

@@ -28,7 +28,8 @@ def _per_head(value: Array, heads: int) -> Array:
 
 def _ungrouped(grad: Array, like: Array) -> Array:
     """The gradient of ``_per_head``: the sum of what a repeated head received."""
-    return grad.reshape(*like.shape[:-2], -1, *like.shape[-2:]).sum(axis=-3)
+    repeats = grad.shape[-3] // like.shape[-3]
+    return grad.reshape(*like.shape[:-2], repeats, *like.shape[-2:]).sum(axis=-3)
 
 
 def _transposed(value: Array) -> Array:

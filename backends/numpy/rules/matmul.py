@@ -51,8 +51,8 @@ def _scaled_product(
 ) -> Array:
     """The product of 8-bit floats times their scales: of the tensors, or of rows and columns.
 
-    ATen's kernel on the CPU, oneDNN, saturates the one format that has no infinities, and takes
-    no notice of ``scale_result``.
+    ATen's kernel on the CPU saturates the one format that has no infinities, and takes no notice
+    of ``scale_result``. So does oneDNN's, but for CPUs with AVX512-FP16, where it gives NaN.
     """
     left, right = (f if f.size > 1 else f.reshape(()) for f in scales)
     result = (x.astype(np.float32) * left) @ (y.astype(np.float32) * right)

@@ -52,5 +52,14 @@ def _store(out: Tensor, result: Tensor) -> None:
             f"result type {result.dtype} can't be cast to the desired output type {out.dtype}"
         )
     if out.shape != result.shape:
-        out.resize_(result.shape)
+        _resize(out, result)
     out.copy_(result)
+
+
+def _resize(out: Tensor, result: Tensor) -> None:
+    """Give ``out`` the shape of ``result``; where it held nothing, its strides and memory too."""
+    if out.numel() or result.is_contiguous():
+        out.resize_(result.shape)
+        return
+    out.resize_(result.untyped_storage().nbytes() // result.element_size())
+    out.as_strided_(result.shape, result.stride(), out.storage_offset())
