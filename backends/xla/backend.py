@@ -8,7 +8,7 @@ import os
 import platform
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import jax
 import jaxlib
@@ -42,9 +42,6 @@ def host_features() -> str:
 
 MISSING_DTYPES = frozenset({"complex32"})
 """Dtypes that PyTorch has and JAX does not."""
-CPU_OPTIONS: Final[dict[str, bool | int | float | str]] = {"xla_cpu_prefer_vector_width": 512}
-"""Loops of elementwise work take 0.75 of the time that they take with XLA's default of 256, on
-CPUs with vectors of 512 bits; others ignore it."""
 
 
 class XlaBackend(Backend):
@@ -59,7 +56,6 @@ class XlaBackend(Backend):
         )
         self.decompositions = Decompositions(self.has_rule)
         self._rejections: dict[str, str | None] = {}
-        self._options = dict(CPU_OPTIONS) if self.platform == "cpu" else None
 
     @functools.cached_property
     def _fingerprint(self) -> dict[str, str]:
@@ -156,7 +152,7 @@ class XlaBackend(Backend):
             specs = [jax.ShapeDtypeStruct(i.layout.shape, i.layout.dtype) for i in chunk.inputs]
             words = jax.ShapeDtypeStruct((chunk.scalars, 2), "uint32")
             jitted = jax.jit(function, donate_argnums=donated, keep_unused=True)
-            compiled = jitted.lower(words, *specs).compile(self._options)
+            compiled = jitted.lower(words, *specs).compile()
         return XlaExecutable(compiled.runtime_executable(), chunk.scalars, aliases.places, compiled)
 
     def execute(self, executable: Any, scalars: bytes, arrays: list[Any]) -> list[Any]:  # noqa: D102

@@ -99,6 +99,8 @@ def _start() -> None:
     composites = importlib.import_module("fuse.device.composites")
     native = build.load()
     instance = run.Engine(Path(native.__file__))
+    if instance.backend.shares_host_memory():
+        importlib.import_module("fuse.device.host_memory").keep_freed_memory()
     native.initialise(
         instance,
         instance.backend.device_count(),
