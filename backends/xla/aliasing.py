@@ -63,7 +63,9 @@ def _successors(chunk: Chunk) -> dict[int, int]:
 
 def _add_free(chunk: Chunk, pairs: dict[int, int]) -> None:
     """Give each output without a predecessor an input that is last read where it is made."""
-    layouts, made, read = _layouts(chunk), {}, {}
+    layouts = _layouts(chunk)
+    made: dict[int, int] = {}
+    read: dict[int, int] = {}
     for index, node in enumerate(chunk.nodes):
         read |= dict.fromkeys((operand.value for operand in node.operands), index)
         made |= dict.fromkeys(node.results(), index)
