@@ -182,7 +182,9 @@ def test_solve(dense: bool, dtype: torch.dtype, contiguous: Callable[[bool], Non
 
 def test_singular(contiguous: Callable[[bool], None]) -> None:
     contiguous(True)
-    a = torch.tensor([[1.0, 2, 3], [2, 4, 6], [0, 0, 5]])
+    # Every step of the elimination is exact: with thirds, whether the second pivot is zero
+    # depends on how the CPU at hand rounds.
+    a = torch.tensor([[4.0, 2, 1], [2, 1, 3], [0, 0, 5]])
     check("_linalg_det", a)
     check("_linalg_slogdet", a)
     (_, info), (_, want) = run("linalg_inv_ex", torch.zeros(2, 2))

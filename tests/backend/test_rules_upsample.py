@@ -59,7 +59,9 @@ def test_smooth(name: str, dims: int, align: bool) -> None:
         both(name, shape, out, align)
     shape, out = SIZES[dims][0]
     if not align:
-        both(name, shape, out, align, *([2.3] * dims))
+        # With a smaller scale the last windows of the antialiased ones lie outside of the input,
+        # and PyTorch's kernel multiplies memory nobody wrote by zero.
+        both(name, shape, out, align, *([3.3 if "_aa" in name else 2.3] * dims))
     if "_aa" not in name:
         check(name, r(*shape, dtype=torch.bfloat16), out, align)
 

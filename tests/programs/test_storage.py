@@ -101,7 +101,6 @@ def test_a_file_from_the_cpu_is_loaded_on_the_device(location, tmp_path: Path):
     torch.testing.assert_close({k: v.cpu() for k, v in loaded.items()}, dict(model.state_dict()))
 
 
-@pytest.mark.xfail(run=False, reason="pickling reads a storage's data pointer: segmentation fault")
 def test_a_whole_module_is_saved_and_pickled():
     def program(device):
         model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3)).to(device)
