@@ -13,7 +13,7 @@ from fuse.backends.base import Backend, Chunk
 from fuse.backends.decomposed import Decompositions
 from fuse.backends.numpy.interpret import refusal, run_chunk
 from fuse.backends.numpy.rules.registry import RULES
-from fuse.trace.node import HostArg, Node, NumberArg, Operand, Output
+from fuse.trace.node import HostArg, Node, NumberArg
 from fuse.trace.signature import signature
 
 
@@ -51,9 +51,7 @@ class NumpyBackend(Backend):
         return self._rejections[key]
 
     def _ask(self, node: Node) -> str | None:
-        # A view may have another dtype than the memory behind it: float16 parts of complex32.
-        known: list[Operand | Output] = [*node.operands, *node.outputs]
-        if any("complex32" in (one.view.dtype, one.layout.dtype) for one in known):
+        if "complex32" in node.dtypes():
             return "NumPy has no complex32"
         reason = None if self.has_rule(node.target) else self.decompositions.reason(node)
         return reason or refusal(node, self.decompositions.get)

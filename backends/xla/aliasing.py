@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fuse.backends.base import Chunk
+from fuse.trace.node import layouts_of
 from fuse.trace.spec import Layout
 
 
@@ -36,8 +37,9 @@ class Aliasing:
 
 def aliasing(chunk: Chunk) -> Aliasing:
     """Pair the chunk's donated inputs with outputs of their layout."""
-    pairs = _successors(chunk)
-    _add_free(chunk, pairs)
+    layouts = layouts_of(chunk.inputs, chunk.nodes)
+    pairs = _successors(chunk, layouts)
+    _add_free(chunk, layouts, pairs)
     donated = tuple(sorted(pairs))
     first = [pairs[position] for position in donated]
     taken = set(first)
@@ -45,7 +47,7 @@ def aliasing(chunk: Chunk) -> Aliasing:
     return Aliasing(donated, (*first, *rest))
 
 
-def _successors(chunk: Chunk) -> dict[int, int]:
+def _successors(chunk: Chunk, layouts: dict[int, Layout]) -> dict[int, int]:
     """Donated inputs and the outputs that are their buffers' new values, as positions."""
     origin = {leaf.value: position for position, leaf in enumerate(chunk.inputs)}
     for node in chunk.nodes:
@@ -53,7 +55,7 @@ def _successors(chunk: Chunk) -> dict[int, int]:
             old = node.operands[write.operand].value
             if old in origin:
                 origin[write.value] = origin[old]
-    layouts, pairs = _layouts(chunk), {}
+    pairs: dict[int, int] = {}
     for position, value in enumerate(chunk.outputs):
         source = origin.get(value)
         if source in chunk.donated and layouts[value] == chunk.inputs[source].layout:
@@ -61,9 +63,8 @@ def _successors(chunk: Chunk) -> dict[int, int]:
     return pairs
 
 
-def _add_free(chunk: Chunk, pairs: dict[int, int]) -> None:
+def _add_free(chunk: Chunk, layouts: dict[int, Layout], pairs: dict[int, int]) -> None:
     """Give each output without a predecessor an input that is last read where it is made."""
-    layouts = _layouts(chunk)
     made: dict[int, int] = {}
     read: dict[int, int] = {}
     for index, node in enumerate(chunk.nodes):
@@ -77,11 +78,3 @@ def _add_free(chunk: Chunk, pairs: dict[int, int]) -> None:
             if read.get(leaf.value, -1) <= made[value]:
                 pairs[position] = output
                 break
-
-
-def _layouts(chunk: Chunk) -> dict[int, Layout]:
-    found = {leaf.value: leaf.layout for leaf in chunk.inputs}
-    for node in chunk.nodes:
-        found |= {output.value: output.layout for output in node.outputs}
-        found |= {write.value: write.layout for write in node.writes}
-    return found

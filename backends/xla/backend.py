@@ -25,7 +25,7 @@ from fuse.backends.xla.executable import XlaExecutable
 from fuse.backends.xla.rules.registry import RULES, STATIC_SCALARS, Unsupported
 from fuse.trace.bind import bind
 from fuse.trace.functional import schema_of
-from fuse.trace.node import HostArg, Node, NumberArg, Operand, Output
+from fuse.trace.node import HostArg, Node, NumberArg
 from fuse.trace.signature import signature
 
 
@@ -97,10 +97,7 @@ class XlaBackend(Backend):
         return self._rejections[key]
 
     def _try(self, node: Node) -> str | None:
-        # A view may have another dtype than the memory behind it: float16 parts of complex32.
-        known: list[Operand | Output] = [*node.operands, *node.outputs]
-        used = {dtype for one in known for dtype in (one.view.dtype, one.layout.dtype)}
-        missing = sorted(used & MISSING_DTYPES)
+        missing = sorted(node.dtypes() & MISSING_DTYPES)
         if missing:
             return f"XLA has no {', '.join(missing)}"
         if not self.has_rule(node.target):

@@ -151,6 +151,12 @@ class Node:
                 return slot
         return None
 
+    def dtypes(self) -> set[str]:
+        """Of the operands and outputs, and of the memory behind them: they may differ, as where a
+        view reads complex32 as float16 parts."""
+        known: tuple[Operand | Output, ...] = (*self.operands, *self.outputs)
+        return {dtype for one in known for dtype in (one.view.dtype, one.layout.dtype)}
+
     def results(self) -> Iterator[int]:
         """Every value the node makes, new or written."""
         yield from (output.value for output in self.outputs)
@@ -210,6 +216,17 @@ class Leaf:
         return f"%{self.value}:{self.layout}"
 
 
+def layouts_of(leaves: Iterable[Leaf], nodes: Iterable[Node]) -> dict[int, Layout]:
+    """The layout of the array of every value that ``nodes`` read or make."""
+    found = {leaf.value: leaf.layout for leaf in leaves}
+    for node in nodes:
+        for operand in node.operands:
+            found.setdefault(operand.value, operand.layout)
+        found |= {output.value: output.layout for output in node.outputs}
+        found |= {write.value: write.layout for write in node.writes}
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class Trace:
     """The nodes recorded between two cuts, and the leaves they read."""
@@ -257,13 +274,7 @@ class Trace:
 
     def layouts(self) -> dict[int, Layout]:
         """The layout of every value's array."""
-        found = {leaf.value: leaf.layout for leaf in self.leaves}
-        for node in self.nodes:
-            for operand in node.operands:
-                found.setdefault(operand.value, operand.layout)
-            found |= {output.value: output.layout for output in node.outputs}
-            found |= {write.value: write.layout for write in node.writes}
-        return found
+        return layouts_of(self.leaves, self.nodes)
 
     def __str__(self) -> str:
         head = f"trace({', '.join(map(str, self.leaves))}; scalars={self.scalars})"

@@ -13,8 +13,8 @@ gradient, rows are queries      1.1             2.4            1.0
 ==============================  ==============  =============  =============
 
 "Kept" puts a barrier after the exponential, which XLA would otherwise evaluate once
-for the sum and again for the product. The gradient is as it was before its transposed
-products went to PyTorch's library (see ``matmul``); it is no slower since.
+for the sum and again for the product. The gradient was measured before two of its three
+products, those with a transposed left operand, went to PyTorch's library (see ``matmul``).
 """
 
 from __future__ import annotations

@@ -78,8 +78,7 @@ ffi::Error product(
   const double work = static_cast<double>(result.numel()) * static_cast<double>(left.size(-1));
   const int64_t parts =
       result.dim() > 2 ? result.size(0) : std::max(result.size(0), result.size(1));
-  const int64_t most = std::min(parts, kSharesPerThread * pool.num_threads());
-  const int64_t shares = std::clamp<int64_t>(static_cast<int64_t>(work / kShareProducts), 1, most);
+  const int64_t shares = Shares::count(pool, parts, work, kShareProducts, kSharesPerThread);
   Shares::run(pool, shares, [&](int64_t share) { multiply(left, right, result, share, shares); });
   return ffi::Error::Success();
 }

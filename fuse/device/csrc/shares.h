@@ -53,10 +53,11 @@ class BareKernels {
 // come about.
 class Shares {
  public:
-  // At most one share a thread and a sample, each worth at least `grain` of `work`.
-  static int64_t count(xla::ffi::ThreadPool& pool, int64_t batch, double work, double grain) {
+  // At most `each` shares a thread and one a part, each worth at least `grain` of `work`.
+  static int64_t count(
+      xla::ffi::ThreadPool& pool, int64_t parts, double work, double grain, int64_t each = 1) {
     const auto worth = static_cast<int64_t>(work / grain);
-    return std::max<int64_t>(1, std::min({pool.num_threads(), batch, worth}));
+    return std::max<int64_t>(1, std::min({each * pool.num_threads(), parts, worth}));
   }
 
   static void run(xla::ffi::ThreadPool& pool, int64_t count, std::function<void(int64_t)> body) {
