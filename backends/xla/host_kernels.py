@@ -22,6 +22,8 @@ import torch
 from fuse.backends.xla.rules.context import RuleContext
 
 TARGETS: Final = (
+    "fuse_attention",
+    "fuse_attention_gradient",
     "fuse_convolution",
     "fuse_convolution_gradient",
     "fuse_product",
@@ -37,7 +39,7 @@ def register(library: Path) -> None:
     for target in TARGETS:
         handler = jax.ffi.pycapsule(getattr(handlers, target))
         jax.ffi.register_ffi_target(target, handler, platform="cpu")
-    _registered["kernels"] = f"torch {torch.__version__}, 2"
+    _registered["kernels"] = f"torch {torch.__version__}, 3"
 
 
 def version() -> str:
@@ -60,7 +62,9 @@ def call(target: str, results: Any, *values: jax.Array, **attributes: Any) -> An
     return function(*values, **{name: _attribute(value) for name, value in attributes.items()})
 
 
-def _attribute(value: bool | int | Sequence[int]) -> Any:
+def _attribute(value: bool | int | float | Sequence[int]) -> Any:
     if isinstance(value, bool):
         return value
+    if isinstance(value, float):
+        return np.float64(value)
     return np.int64(value) if isinstance(value, int) else np.array(value, np.int64)

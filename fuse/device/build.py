@@ -28,7 +28,13 @@ from fuse import config
 from fuse.errors import BuildError, describe
 
 SOURCES = Path(__file__).parent / "csrc"
-UNITS = ("core.cpp", "autocast.cpp", "host_kernels.cpp", "host_products.cpp")
+UNITS = (
+    "core.cpp",
+    "autocast.cpp",
+    "host_attention.cpp",
+    "host_kernels.cpp",
+    "host_products.cpp",
+)
 FLAGS = ("-std=c++20", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra")
 BUILD_SECONDS = 900.0
 

@@ -27,8 +27,11 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from fuse.backends.xla import host_kernels
 from fuse.backends.xla.rules.matmul import contract, materialised
 from fuse.backends.xla.rules.registry import RuleContext, Unsupported, rule
+
+_LIBRARY_PRODUCTS = 1 << 20  # multiplications from which on PyTorch's kernel is called
 
 
 @dataclass(frozen=True)
@@ -100,6 +103,8 @@ def _attend(
     A query that may see no key has output 0 and logarithm 0, as on PyTorch's CPU.
     """
     lead, heads = query.shape[:-2], query.shape[-3]
+    if _by_library(ctx, scores, query, key, value):
+        return _library(ctx, scores, query, key, value)
     query, key, value = (ctx.widened(operand) for operand in (query, key, value))
     q, k, v = (_flat(operand, heads) for operand in (query, key, value))
     weights = scores.masked(_times_transposed(ctx, q * scores.scale, k), lead)
@@ -126,6 +131,8 @@ def _attend_gradient(
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array | None]:
     """Gradients of query, key, value and of an additive bias."""
     lead, heads = query.shape[:-2], query.shape[-3]
+    if _by_library(ctx, scores, query, key, value, grad, output, logarithm):
+        return _library_gradient(ctx, scores, grad, query, key, value, output, logarithm)
     wide = [ctx.widened(operand) for operand in (grad, query, key, value, output)]
     g, q, k, v, o = (_flat(operand, heads) for operand in wide)
     q = q * scores.scale
@@ -144,6 +151,80 @@ def _attend_gradient(
         summed = tuple(axis for axis, size in enumerate(padded) if size != full.shape[axis])
         grad_bias = jnp.sum(full, summed, keepdims=True).reshape(bias.shape)
     return grad_query, grad_key, grad_value, grad_bias
+
+
+def _by_library(
+    ctx: RuleContext,
+    scores: _Scores,
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    *others: jax.Array,
+) -> bool:
+    """Whether PyTorch's CPU kernel can and should be called: see the table above."""
+    return (
+        scores.bias is None
+        and host_kernels.available(ctx, query, key, value, *others)
+        and query.ndim == 4
+        and query.shape[1] == key.shape[1] == value.shape[1]
+        and query.shape[3] == key.shape[3] == value.shape[3]
+        and query.size * key.shape[2] >= _LIBRARY_PRODUCTS
+    )
+
+
+def _lying(ctx: RuleContext, value: jax.Array) -> tuple[jax.Array, tuple[int, ...]]:
+    """An operand as it lies in memory, and in which order: the kernel wants rows in one piece."""
+    order = ctx.order(value)
+    order = order if order[-1] == value.ndim - 1 else tuple(range(value.ndim))
+    return lax.transpose(value, order), order
+
+
+def _heads_inside(value: jax.Array) -> jax.ShapeDtypeStruct:
+    batch, heads, length, width = value.shape
+    return jax.ShapeDtypeStruct((batch, length, heads, width), value.dtype)
+
+
+def _library(
+    ctx: RuleContext, scores: _Scores, query: jax.Array, key: jax.Array, value: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """``_attend`` by PyTorch's kernel, which returns ``[B, L, H, E]``."""
+    lying = [_lying(ctx, operand) for operand in (query, key, value)]
+    orders = (f"{name}_order" for name in ("query", "key", "value"))
+    output, logarithm = host_kernels.call(
+        "fuse_attention",
+        (_heads_inside(query), jax.ShapeDtypeStruct(query.shape[:3], query.dtype)),
+        *(operand for operand, _ in lying),
+        **dict(zip(orders, (order for _, order in lying), strict=True)),
+        causal=scores.causal,
+        scale=float(scores.scale),
+    )
+    return output.transpose(0, 2, 1, 3), logarithm
+
+
+def _library_gradient(
+    ctx: RuleContext,
+    scores: _Scores,
+    grad: jax.Array,
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    output: jax.Array,
+    logarithm: jax.Array,
+) -> tuple[jax.Array, jax.Array, jax.Array, None]:
+    """``_attend_gradient`` by PyTorch's kernel."""
+    operands = {"grad": grad, "query": query, "key": key, "value": value, "out": output}
+    lying = {name: _lying(ctx, operand) for name, operand in operands.items()}
+    results = host_kernels.call(
+        "fuse_attention_gradient",
+        tuple(_heads_inside(operand) for operand in (query, key, value)),
+        *(operand for operand, _ in lying.values()),
+        logarithm.reshape(query.shape[:3]),
+        **{f"{name}_order": order for name, (_, order) in lying.items()},
+        causal=scores.causal,
+        scale=float(scores.scale),
+    )
+    grad_query, grad_key, grad_value = (result.transpose(0, 2, 1, 3) for result in results)
+    return grad_query, grad_key, grad_value, None
 
 
 def _without_dropout(probability: float) -> None:

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "laid.h"
 #include "shares.h"
 #include "xla/ffi/api/ffi.h"
 
@@ -17,7 +18,6 @@ namespace fuse {
 namespace {
 
 namespace ffi = xla::ffi;
-using Sizes = ffi::Span<const int64_t>;
 
 // Multiplications that are worth a thread: some 20 us.
 constexpr double kProductGrain = 1 << 20;
@@ -36,10 +36,6 @@ at::Tensor rows(const ffi::AnyBuffer& buffer, int64_t share = 0, int64_t shares 
       c10::CppTypeToScalarType<T>::value);
 }
 
-at::IntArrayRef list(Sizes sizes) {
-  return {sizes.begin(), sizes.size()};
-}
-
 // Multiplications of a convolution: each weight meets each element of the smaller side's
 // positions; close enough to choose a number of threads.
 double products(const ffi::AnyBuffer& weight, const ffi::AnyBuffer& positions) {
@@ -53,10 +49,10 @@ ffi::Error convolution(
     ffi::AnyBuffer input,
     ffi::AnyBuffer weight,
     ffi::Result<ffi::AnyBuffer> out,
-    Sizes stride,
-    Sizes padding,
-    Sizes dilation,
-    Sizes output_padding,
+    Integers stride,
+    Integers padding,
+    Integers dilation,
+    Integers output_padding,
     bool transposed,
     int64_t groups) {
   const double work = products(weight, transposed ? input : *out);
@@ -84,10 +80,10 @@ ffi::Error convolution_gradient(
     ffi::AnyBuffer input,
     ffi::AnyBuffer weight,
     ffi::Result<ffi::AnyBuffer> out,
-    Sizes stride,
-    Sizes padding,
-    Sizes dilation,
-    Sizes output_padding,
+    Integers stride,
+    Integers padding,
+    Integers dilation,
+    Integers output_padding,
     bool transposed,
     int64_t groups,
     int64_t which) {
@@ -128,10 +124,10 @@ ffi::Error convolution_gradient(
 template <typename Binding>
 auto with_window(Binding binding) {
   return std::move(binding)
-      .template Attr<Sizes>("stride")
-      .template Attr<Sizes>("padding")
-      .template Attr<Sizes>("dilation")
-      .template Attr<Sizes>("output_padding")
+      .template Attr<Integers>("stride")
+      .template Attr<Integers>("padding")
+      .template Attr<Integers>("dilation")
+      .template Attr<Integers>("output_padding")
       .template Attr<bool>("transposed")
       .template Attr<int64_t>("groups");
 }

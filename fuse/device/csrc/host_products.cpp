@@ -7,8 +7,8 @@
 #include <ATen/ops/mm.h>
 
 #include <algorithm>
-#include <vector>
 
+#include "laid.h"
 #include "shares.h"
 #include "xla/ffi/api/ffi.h"
 
@@ -16,28 +16,10 @@ namespace fuse {
 namespace {
 
 namespace ffi = xla::ffi;
-using Order = ffi::Span<const int64_t>;
 
 // Multiplications of a share, some 20 us: a thread that wakes late takes fewer of them.
 constexpr double kShareProducts = 1 << 21;
 constexpr int64_t kSharesPerThread = 4;
-
-// The buffer as matrices: dimension `order[i]` of the result is the i-th from the outside in
-// memory.
-at::Tensor laid(const ffi::AnyBuffer& buffer, Order order) {
-  auto dimensions = buffer.dimensions();
-  std::vector<int64_t> sizes(order.size());
-  std::vector<int64_t> strides(order.size());
-  int64_t stride = 1;
-  for (size_t place = order.size(); place-- > 0;) {
-    const auto dimension = static_cast<size_t>(order.begin()[place]);
-    sizes[dimension] = dimensions[place];
-    strides[dimension] = stride;
-    stride *= dimensions[place];
-  }
-  return at::from_blob(
-      buffer.untyped_data(), sizes, strides, at::TensorOptions().dtype(at::kFloat));
-}
 
 // Writes the share's part of x @ y to out, on this thread. Matrices are split, or of a single one
 // the rows or the columns, whichever there are more of.
@@ -66,10 +48,10 @@ ffi::Error product(
     ffi::AnyBuffer x,
     ffi::AnyBuffer y,
     ffi::Result<ffi::AnyBuffer> out,
-    Order x_order,
-    Order y_order) {
-  const at::Tensor left = laid(x, x_order);
-  const at::Tensor right = laid(y, y_order);
+    Integers x_order,
+    Integers y_order) {
+  const at::Tensor left = laid(x, list(x_order));
+  const at::Tensor right = laid(y, list(y_order));
   const auto dimensions = out->dimensions();
   const at::Tensor result = at::from_blob(
       out->untyped_data(),
@@ -97,7 +79,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(
         .Arg<xla::ffi::AnyBuffer>()
         .Arg<xla::ffi::AnyBuffer>()
         .Ret<xla::ffi::AnyBuffer>()
-        .Attr<fuse::Order>("x_order")
-        .Attr<fuse::Order>("y_order"));
+        .Attr<fuse::Integers>("x_order")
+        .Attr<fuse::Integers>("y_order"));
 
 #pragma GCC visibility pop

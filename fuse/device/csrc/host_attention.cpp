@@ -1,0 +1,176 @@
+// Attention by PyTorch's CPU kernels as an XLA custom call: they never write out the scores of
+// all queries and keys, which XLA does. Called on XLA's threads, without the GIL; the batch, or
+// the heads of a small one, is split over them, and each share runs on one thread.
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
+
+#include <array>
+
+#include "laid.h"
+#include "shares.h"
+#include "xla/ffi/api/ffi.h"
+
+namespace fuse {
+namespace {
+
+namespace ffi = xla::ffi;
+
+// Multiplications of a share: some 20 us.
+constexpr double kShareProducts = 1 << 19;
+constexpr int64_t kSharesPerThread = 4;
+constexpr std::array<int64_t, 4> kHeadsInside{0, 2, 1, 3}; // [B, L, H, E] in memory
+constexpr std::array<int64_t, 3> kRowMajor{0, 1, 2};
+
+// Shares of [B, H, L, E] along the batch or the heads, whichever there are more of.
+class Split {
+ public:
+  Split(ffi::ThreadPool& pool, const at::Tensor& query, const at::Tensor& key)
+      : dimension_(query.size(0) >= query.size(1) ? 0 : 1), length_(query.size(dimension_)) {
+    const double work = static_cast<double>(query.numel()) * static_cast<double>(key.size(2));
+    shares_ = Shares::count(pool, length_, work, kShareProducts, kSharesPerThread);
+  }
+  int64_t shares() const {
+    return shares_;
+  }
+  at::Tensor part(const at::Tensor& whole, int64_t share) const {
+    const int64_t first = length_ * share / shares_;
+    return whole.narrow(dimension_, first, length_ * (share + 1) / shares_ - first);
+  }
+
+ private:
+  int64_t dimension_;
+  int64_t length_;
+  int64_t shares_ = 1;
+};
+
+// Operands are [B, H, L, E], laid out as their orders say; `out` is [B, L, H, E], `logarithm`
+// [B, H, L].
+ffi::Error attention(
+    ffi::ThreadPool pool,
+    ffi::AnyBuffer query,
+    ffi::AnyBuffer key,
+    ffi::AnyBuffer value,
+    ffi::Result<ffi::AnyBuffer> out,
+    ffi::Result<ffi::AnyBuffer> logarithm,
+    Integers query_order,
+    Integers key_order,
+    Integers value_order,
+    bool causal,
+    double scale) {
+  const at::Tensor q = laid(query, list(query_order));
+  const at::Tensor k = laid(key, list(key_order));
+  const at::Tensor v = laid(value, list(value_order));
+  const at::Tensor result = laid(*out, kHeadsInside);
+  const at::Tensor sums = laid(*logarithm, kRowMajor);
+  const Split split(pool, q, k);
+  Shares::run(pool, split.shares(), [&](int64_t share) {
+    auto [made, made_sums] = at::_scaled_dot_product_flash_attention_for_cpu(
+        split.part(q, share),
+        split.part(k, share),
+        split.part(v, share),
+        0.0,
+        causal,
+        std::nullopt,
+        scale);
+    split.part(result, share).copy_(made);
+    split.part(sums, share).copy_(made_sums);
+  });
+  return ffi::Error::Success();
+}
+
+// The gradients of query, key and value, each [B, L, H, E].
+ffi::Error attention_gradient(
+    ffi::ThreadPool pool,
+    ffi::AnyBuffer grad,
+    ffi::AnyBuffer query,
+    ffi::AnyBuffer key,
+    ffi::AnyBuffer value,
+    ffi::AnyBuffer out,
+    ffi::AnyBuffer logarithm,
+    ffi::Result<ffi::AnyBuffer> grad_query,
+    ffi::Result<ffi::AnyBuffer> grad_key,
+    ffi::Result<ffi::AnyBuffer> grad_value,
+    Integers grad_order,
+    Integers query_order,
+    Integers key_order,
+    Integers value_order,
+    Integers out_order,
+    bool causal,
+    double scale) {
+  const at::Tensor g = laid(grad, list(grad_order));
+  const at::Tensor q = laid(query, list(query_order));
+  const at::Tensor k = laid(key, list(key_order));
+  const at::Tensor v = laid(value, list(value_order));
+  const at::Tensor o = laid(out, list(out_order));
+  const at::Tensor sums = laid(logarithm, kRowMajor);
+  const std::array<at::Tensor, 3> results{
+      laid(*grad_query, kHeadsInside),
+      laid(*grad_key, kHeadsInside),
+      laid(*grad_value, kHeadsInside)};
+  const Split split(pool, q, k);
+  Shares::run(pool, split.shares(), [&](int64_t share) {
+    auto [made_query, made_key, made_value] =
+        at::_scaled_dot_product_flash_attention_for_cpu_backward(
+            split.part(g, share),
+            split.part(q, share),
+            split.part(k, share),
+            split.part(v, share),
+            split.part(o, share),
+            split.part(sums, share),
+            0.0,
+            causal,
+            std::nullopt,
+            scale);
+    split.part(results[0], share).copy_(made_query);
+    split.part(results[1], share).copy_(made_key);
+    split.part(results[2], share).copy_(made_value);
+  });
+  return ffi::Error::Success();
+}
+
+} // namespace
+} // namespace fuse
+
+// The default visibility that the macro below lacks: the symbols are found by name.
+#pragma GCC visibility push(default)
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(
+    fuse_attention,
+    fuse::attention,
+    xla::ffi::Ffi::Bind()
+        .Ctx<xla::ffi::ThreadPool>()
+        .Arg<xla::ffi::AnyBuffer>()
+        .Arg<xla::ffi::AnyBuffer>()
+        .Arg<xla::ffi::AnyBuffer>()
+        .Ret<xla::ffi::AnyBuffer>()
+        .Ret<xla::ffi::AnyBuffer>()
+        .Attr<fuse::Integers>("query_order")
+        .Attr<fuse::Integers>("key_order")
+        .Attr<fuse::Integers>("value_order")
+        .Attr<bool>("causal")
+        .Attr<double>("scale"));
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(
+    fuse_attention_gradient,
+    fuse::attention_gradient,
+    xla::ffi::Ffi::Bind()
+        .Ctx<xla::ffi::ThreadPool>()
+        .Arg<xla::ffi::AnyBuffer>()
+        .Arg<xla::ffi::AnyBuffer>()
+        .Arg<xla::ffi::AnyBuffer>()
+        .Arg<xla::ffi::AnyBuffer>()
+        .Arg<xla::ffi::AnyBuffer>()
+        .Arg<xla::ffi::AnyBuffer>()
+        .Ret<xla::ffi::AnyBuffer>()
+        .Ret<xla::ffi::AnyBuffer>()
+        .Ret<xla::ffi::AnyBuffer>()
+        .Attr<fuse::Integers>("grad_order")
+        .Attr<fuse::Integers>("query_order")
+        .Attr<fuse::Integers>("key_order")
+        .Attr<fuse::Integers>("value_order")
+        .Attr<fuse::Integers>("out_order")
+        .Attr<bool>("causal")
+        .Attr<double>("scale"));
+
+#pragma GCC visibility pop
