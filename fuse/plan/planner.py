@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from fuse.plan.answer import answered
 from fuse.plan.check import check_plan, undefined_values
 from fuse.plan.liveness import bytes_alive, last_reads
 from fuse.plan.order import light_stretches, ordered
@@ -110,6 +111,7 @@ def segment(draft: Draft) -> None:
             bytes_alive(draft.nodes, draft.live, layouts),
             light_stretches(draft.nodes),
             draft.whole,
+            answered(draft.nodes, draft.live, layouts),
         )
     )
 

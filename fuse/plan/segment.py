@@ -5,6 +5,7 @@ Short traces stay whole: their work is dominated by the calls themselves. A long
 * where a long stretch without dense anchors begins and ends (an optimizer's update), or where
   its repeats begin if that is soon after;
 * at the borders of repeated blocks, so that equal blocks share one executable;
+* where a number is made that the program will read (``fuse.plan.answer``), short or long;
 * at the peak of live bytes, where forward work turns into backward work: what is alive there
   has to exist anyway, and XLA would compute some of it a second time across the border.
 
@@ -46,12 +47,30 @@ def segments(
     alive: Sequence[int],
     light: Sequence[tuple[int, int]],
     whole: int = WHOLE,
+    answer: int = 0,
 ) -> list[Segment]:
     """Cut a trace of ``len(tokens)`` operations.
 
-    ``tokens`` are equal where operations are, ``alive`` are the bytes alive after each, and
-    ``light`` the maximal stretches ``(start, stop)`` without dense anchors.
+    ``tokens`` are equal where operations are, ``alive`` are the bytes alive after each,
+    ``light`` the maximal stretches ``(start, stop)`` without dense anchors, and ``answer``
+    the position after which the rest may run while the program goes on, or 0.
     """
+    result = []
+    for piece in _pieces(tokens, alive, light, whole):
+        if piece.start < answer < piece.stop:
+            result.append(Segment(piece.start, answer, "to the number that the program will read"))
+            result.append(Segment(answer, piece.stop, f"what follows that number; {piece.reason}"))
+        else:
+            result.append(piece)
+    return result
+
+
+def _pieces(
+    tokens: Sequence[int],
+    alive: Sequence[int],
+    light: Sequence[tuple[int, int]],
+    whole: int,
+) -> list[Segment]:
     total = len(tokens)
     if total <= whole:
         return [Segment(0, total, f"the whole trace: {total} operations are within {whole}")]

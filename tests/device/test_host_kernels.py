@@ -1,4 +1,4 @@
-"""Convolutions and products that run by PyTorch's CPU kernels inside XLA programs."""
+"""Convolutions, products and attention that run by PyTorch's CPU kernels inside XLA programs."""
 
 from __future__ import annotations
 
@@ -112,6 +112,60 @@ def test_other_products_stay_in_xla(calls: list[str]):
         torch.testing.assert_close((dl @ dr).cpu(), left @ right, rtol=1e-4, atol=1e-4)
     found = (small.to(DEVICE).mT @ small.to(DEVICE)).cpu()
     torch.testing.assert_close(found, small.mT @ small, rtol=1e-4, atol=1e-4)
+    assert calls == []
+
+
+ATTENTION = {
+    "heads inside": ((3, 70, 4, 32), (3, 70, 4, 32), True),
+    "more keys": ((2, 40, 6, 16), (2, 300, 6, 16), False),
+    "more queries than keys": ((2, 300, 6, 16), (2, 40, 6, 16), True),
+    "one sample": ((1, 128, 8, 64), (1, 128, 8, 64), True),
+    "odd sizes": ((5, 67, 3, 33), (5, 67, 3, 33), True),
+}
+"""Shapes [B, L, H, E] of the query and of key and value, and whether it is causal."""
+
+
+@pytest.mark.skipif(create().platform != "cpu", reason="other platforms have their own")
+@pytest.mark.parametrize("case", ATTENTION)
+@pytest.mark.parametrize("lie", ["heads inside", "row-major", "width outside"])
+@pytest.mark.parametrize("chosen", ["strict", "fused"])
+def test_attention_and_its_gradients(case: str, lie: str, chosen: str, calls: list[str]):
+    query_shape, key_shape, causal = ATTENTION[case]
+    operands = [torch.randn(shape) for shape in (query_shape, key_shape, key_shape)]
+
+    def run(device: torch.device) -> list[torch.Tensor]:
+        own = [value.clone().to(device).requires_grad_() for value in operands]
+        heads = [value.transpose(1, 2) for value in own]
+        if lie == "row-major":
+            heads = [value.contiguous() for value in heads]
+        elif lie == "width outside":
+            heads = [value.mT.contiguous().mT for value in heads]
+        out = F.scaled_dot_product_attention(*heads, is_causal=causal, scale=0.2)
+        (out * out).sum().backward()
+        return [out.detach().cpu(), *(value.grad.cpu() for value in own)]
+
+    expected = run(torch.device("cpu"))
+    with mode(chosen):
+        for _ in range(3):
+            for found, wanted in zip(run(DEVICE), expected, strict=True):
+                # With rows in pieces PyTorch takes another kernel on the CPU.
+                assert found.stride() == wanted.stride() or lie == "width outside"
+                torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+    assert set(calls) == {"fuse_attention", "fuse_attention_gradient"}
+
+
+@pytest.mark.skipif(create().platform != "cpu", reason="other platforms have their own")
+def test_other_attention_stays_in_xla(calls: list[str]):
+    def attend(shape: tuple[int, ...], mask: torch.Tensor | None, dtype: torch.dtype) -> None:
+        query = torch.randn(shape).to(dtype)
+        on = [None if value is None else value.to(DEVICE) for value in (query, mask)]
+        found = F.scaled_dot_product_attention(on[0], on[0], on[0], on[1]).cpu()
+        wanted = F.scaled_dot_product_attention(query, query, query, mask)
+        torch.testing.assert_close(found, wanted, rtol=1e-2, atol=1e-2)
+
+    attend((2, 2, 8, 8), None, torch.float32)  # small
+    attend((4, 4, 64, 32), torch.randn(64, 64), torch.float32)
+    attend((4, 4, 64, 32), None, torch.bfloat16)
     assert calls == []
 
 

@@ -152,6 +152,46 @@ def test_a_trace_is_cut_where_forward_turns_backward():
     assert all(drawing.name(v)[0] in "fhb" for v in before.outputs) and len(before.outputs) >= 14
 
 
+def trained(large: int, read: str = "l") -> tuple[Drawing, Plan]:
+    """A step that makes a loss half-way; ``large`` numbers are in each value but the loss."""
+    lines = ["f0 = mm(x, w0)", *(f"f{step} = relu(f{step - 1})" for step in range(1, 10))]
+    lines += ["l = mean(f9)", "b9 = mean_backward(l)"]
+    lines += [f"b{step} = relu_backward(b{step + 1}, f{step})" for step in range(8, -1, -1)]
+    lines.append("v0 over w0 = sub_(w0, b0)")
+    sizes = {line.split()[0]: large for line in lines} | {"l": 1, "x": large, "w0": large}
+    drawing = Drawing("\n".join(lines), sizes=sizes)
+    return drawing, planned(drawing, f"v0 {read}".strip())
+
+
+def test_a_trace_is_cut_behind_the_number_that_is_read():
+    """The loss comes with the forward pass; the rest runs while the program goes on."""
+    drawing, result = trained(1 << 16)
+    before, after = result.chunks
+    assert drawing.names["l"] in before.outputs and before.nodes[-1].op == "mean"
+    assert after.nodes[0].op == "mean_backward" and after.nodes[-1].op == "sub_"
+    assert "chunk 0: to the number that the program will read" in result.decisions
+    assert any(line.startswith("chunk 1: what follows that number; ") for line in result.decisions)
+
+
+def test_little_work_behind_the_number_is_not_worth_a_call():
+    _, result = trained(1 << 10)
+    assert len(result.chunks) == 1
+
+
+def test_a_number_that_nobody_holds_is_no_reason_for_a_cut():
+    _, result = trained(1 << 16, read="")
+    assert len(result.chunks) == 1
+
+
+def test_a_counter_written_in_place_is_no_answer():
+    lines = ["m = add_one(n)", "n2 over n = copy_(n, m)"]
+    lines += [f"f{step} = relu({f'f{step - 1}' if step else 'x'})" for step in range(20)]
+    sizes = {f"f{step}": 1 << 16 for step in range(20)} | {"n": 1, "m": 1, "x": 1 << 16}
+    drawing = Drawing("\n".join(lines[2:12] + lines[:2] + lines[12:]), sizes=sizes | {"n2": 1})
+    assert len(planned(drawing, "n2 f19").chunks) == 1
+    assert len(planned(drawing, "m n2 f19").chunks) == 2
+
+
 def test_a_donation_needs_an_output_of_its_size():
     drawing = Drawing("c = take(a, b)", sizes={"a": 8, "b": 4, "c": 4})
     assert draw(drawing, planned(drawing, "c", "a")) == "a, b -> c : take"

@@ -106,7 +106,11 @@ def test_any_cuts_give_the_traces_numbers(case: Case, whole: int, random: object
     """Whatever the policy: chunks, donation and the check hold for cuts at any places."""
 
     def anywhere(
-        tokens: list[int], alive: list[int], light: list[tuple[int, int]], whole: int
+        tokens: list[int],
+        alive: list[int],
+        light: list[tuple[int, int]],
+        whole: int,
+        answer: int,
     ) -> list[segment.Segment]:
         total = len(tokens)
         places = sorted(random.sample(range(1, total), random.randint(0, total - 1)))  # type: ignore[attr-defined]

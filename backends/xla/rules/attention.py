@@ -13,8 +13,13 @@ gradient, rows are queries      1.1             2.4            1.0
 ==============================  ==============  =============  =============
 
 "Kept" puts a barrier after the exponential, which XLA would otherwise evaluate once
-for the sum and again for the product. The gradient was measured before two of its three
-products, those with a transposed left operand, went to PyTorch's library (see ``matmul``).
+for the sum and again for the product.
+
+Where the device's native core is there, float32 without a bias goes to PyTorch's own kernel,
+called from inside the program: four causal attentions and their gradients on [32,4,64,32], with
+the slices and transposes around them, then take 1.03 of PyTorch's time instead of 1.5, on a CPU
+whose products XLA runs no faster than PyTorch. A training step of a small GPT takes 0.9 of the
+time. The kernel keeps neither scores nor weights in memory.
 """
 
 from __future__ import annotations

@@ -45,8 +45,6 @@ Dimensions = tuple[tuple[tuple[int, ...], tuple[int, ...]], tuple[tuple[int, ...
 
 _HALF = ("bfloat16", "float16")
 _WORTH_A_COPY = 8
-import os
-_ALL = os.environ.get("FUSE_LIB") == "all"
 _LIBRARY_PRODUCTS = 1 << 20  # multiplications from which on PyTorch's library is called
 
 
@@ -99,7 +97,7 @@ def _by_library(ctx: RuleContext, x: jax.Array, y: jax.Array, dims: Dimensions) 
         and len(contracting) == 1
         and x.ndim == y.ndim == len(batch) + 2
         and x.ndim <= 3
-        and (_ALL or ctx.order(x)[-1] not in (*contracting, *batch))
+        and ctx.order(x)[-1] not in (*contracting, *batch)
         and min(_free(x, dims, 0), _free(y, dims, 1)) >= _WORTH_A_COPY
         and x.size * _free(y, dims, 1) >= _LIBRARY_PRODUCTS
     )
