@@ -19,7 +19,7 @@ namespace ffi = xla::ffi;
 
 // Multiplications of a share, some 20 us: a thread that wakes late takes fewer of them.
 constexpr double kShareProducts = 1 << 21;
-constexpr int64_t kSharesPerThread = 4;
+constexpr int64_t kSharesPerThread = 2;
 
 // Writes the share's part of x @ y to out, on this thread. Matrices are split, or of a single one
 // the rows or the columns, whichever there are more of.
