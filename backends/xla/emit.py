@@ -11,7 +11,7 @@ from jax import lax
 
 from fuse.backends.base import Chunk
 from fuse.backends.xla import views
-from fuse.backends.xla.rules.context import RuleContext
+from fuse.backends.xla.rules.context import Place, RuleContext
 from fuse.backends.xla.rules.registry import RULES, Unsupported
 from fuse.errors import VerifyError
 from fuse.trace.bind import bind
@@ -71,20 +71,23 @@ def emit_node(
 ) -> None:
     """Emit one node: extend ``values`` by what it makes. ``reads`` remembers resolved views."""
 
-    orders: dict[int, tuple[int, ...]] = {}
+    places: dict[int, Place] = {}
 
     def operand(index: int) -> jax.Array:
         found = node.operands[index]
         slot = node.slot_of(found.place)
         key = (found.value, found.view, slot)
+        base, layout = None, found.layout
+        if found.value in values:
+            base, layout = _reaching(*values[found.value], found.view)
         if key not in reads:
-            if found.value in values:
-                base, layout = _reaching(*values[found.value], found.view)
+            if base is None:
+                reads[key] = jnp.zeros(found.view.shape, found.view.dtype)
+            else:
                 offset = None if slot is None else scalars.integer(slot)
                 reads[key] = views.read(base, layout, found.view, offset)
-            else:
-                reads[key] = jnp.zeros(found.view.shape, found.view.dtype)
-        orders[id(reads[key])] = _memory_order(found.view)
+        fixed = slot is None and layout.dtype == found.view.dtype
+        places[id(reads[key])] = Place(base if fixed else None, found.view)
         return reads[key]
 
     arguments, keywords = bind(node)
@@ -93,7 +96,7 @@ def emit_node(
         node.target,
         [resolve(value) for value in arguments],
         {name: resolve(value) for name, value in keywords.items()},
-        context_of(node, scalars, platform, orders),
+        context_of(node, scalars, platform, places),
         steps(node),
     )
     _store(node, flatten(results), values, scalars)
@@ -125,18 +128,8 @@ class _Arguments:
         return value
 
 
-def _memory_order(view: View) -> tuple[int, ...]:
-    """The view's dimensions from the largest stride to the smallest: how its read lies in memory.
-
-    A repeated dimension is written out where it stands.
-    """
-    if 0 in view.strides:
-        return tuple(range(len(view.shape)))
-    return tuple(sorted(range(len(view.shape)), key=lambda dim: -view.strides[dim]))
-
-
 def context_of(
-    node: Node, scalars: Scalars, platform: str, orders: dict[int, tuple[int, ...]]
+    node: Node, scalars: Scalars, platform: str, places: dict[int, Place]
 ) -> RuleContext:
     """The rule's context: result specs in slot order, promoted dtype, random state."""
     specs: list[TensorSpec] = [output.view.spec for output in node.outputs]
@@ -156,7 +149,7 @@ def context_of(
             operand.view.strides == contiguous_strides(operand.view.shape)
             for operand in node.operands
         ),
-        orders=orders,
+        places=places,
     )
 
 

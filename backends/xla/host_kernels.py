@@ -39,7 +39,7 @@ def register(library: Path) -> None:
     for target in TARGETS:
         handler = jax.ffi.pycapsule(getattr(handlers, target))
         jax.ffi.register_ffi_target(target, handler, platform="cpu")
-    _registered["kernels"] = f"torch {torch.__version__}, 3"
+    _registered["kernels"] = f"torch {torch.__version__}, 4"
 
 
 def version() -> str:

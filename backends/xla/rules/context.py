@@ -9,9 +9,20 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fuse.trace.spec import TensorSpec
+from fuse.trace.spec import TensorSpec, View, contiguous_strides
 
 _WIDE = {"float16": "float32", "bfloat16": "float32", "complex32": "complex64"}
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an operand lies: ``view`` of the whole buffer ``base``.
+
+    ``base`` is ``None`` where the place varies from run to run, or the buffer is of another dtype.
+    """
+
+    base: jax.Array | None
+    view: View
 
 
 @dataclass(frozen=True)
@@ -27,8 +38,8 @@ class RuleContext:
         seed, offset: 0-d uint64 arrays for a random operator, else ``None``.
         contiguous: whether each tensor operand, in order, is row-major; empty where that is
             not known (inside a decomposition).
-        orders: the dimensions of each operand as they lie in memory, the outermost first, by
-            the array's ``id``; empty where that is not known.
+        places: where each operand lies in memory, by the array's ``id``; empty where that is
+            not known.
     """
 
     out: tuple[TensorSpec, ...]
@@ -37,11 +48,26 @@ class RuleContext:
     seed: Any = None
     offset: Any = None
     contiguous: tuple[bool, ...] = ()
-    orders: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    places: Mapping[int, Place] = field(default_factory=dict)
 
     def order(self, value: jax.Array) -> tuple[int, ...]:
-        """How an operand lies in memory; an array made from one counts as row-major."""
-        return self.orders.get(id(value), tuple(range(value.ndim)))
+        """The dimensions of an operand from the largest stride to the smallest.
+
+        So its read lies in memory; a repeated dimension is written out where it stands. An array
+        made from an operand counts as row-major.
+        """
+        place = self.places.get(id(value))
+        if place is None or 0 in place.view.strides:
+            return tuple(range(value.ndim))
+        strides = place.view.strides
+        return tuple(sorted(range(value.ndim), key=lambda dim: -strides[dim]))
+
+    def placed(self, value: jax.Array) -> tuple[jax.Array, View]:
+        """The buffer that an operand is a part of, and the part; or itself, and all of it."""
+        place = self.places.get(id(value))
+        if place is None or place.base is None:
+            return value, View(str(value.dtype), value.shape, contiguous_strides(value.shape))
+        return place.base, place.view
 
     def promoted(self, *values: Any) -> tuple[jax.Array, ...]:
         """Convert operands to ``result_type``; shapes stay as they are."""

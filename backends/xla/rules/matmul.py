@@ -26,7 +26,7 @@ hand take twice as long as a bfloat16 product that accumulates in float32.
 Where the device's native core is there, PyTorch's own library multiplies a transposed
 left operand where it lies, without a copy: a training step of a small GPT then takes
 0.93 of the time. For the other products the library is no faster than XLA; calling it
-for all of them took 0.95 to 1.05 of the time.
+for all of them took 0.92 (inference) to 1.14 (training) of the time.
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
 
+#include <ATen/ops/from_blob.h>
+
 #include <array>
 
 #include "laid.h"
@@ -21,6 +23,25 @@ constexpr double kShareProducts = 1 << 19;
 constexpr int64_t kSharesPerThread = 4;
 constexpr std::array<int64_t, 4> kHeadsInside{0, 2, 1, 3}; // [B, L, H, E] in memory
 constexpr std::array<int64_t, 3> kRowMajor{0, 1, 2};
+
+constexpr size_t kDims = 4;
+
+at::Tensor part(const ffi::AnyBuffer& buffer, Integers view) {
+  const at::IntArrayRef numbers = list(view);
+  const at::IntArrayRef sizes = numbers.slice(0, kDims);
+  const at::IntArrayRef strides = numbers.slice(kDims, kDims);
+  int64_t last = numbers[2 * kDims];
+  for (size_t dim = 0; dim < kDims; ++dim) {
+    last += (sizes[dim] - 1) * strides[dim];
+  }
+  TORCH_CHECK(
+      last < static_cast<int64_t>(buffer.element_count()), "an operand reaches past its buffer");
+  return at::from_blob(
+      buffer.typed_data<float>() + numbers[2 * kDims],
+      sizes,
+      strides,
+      at::TensorOptions().dtype(at::kFloat));
+}
 
 // Shares of [B, H, L, E] along the batch or the heads, whichever there are more of.
 class Split {
@@ -44,7 +65,8 @@ class Split {
   int64_t shares_ = 1;
 };
 
-// Operands are [B, H, L, E], laid out as their orders say; `out` is [B, L, H, E], `logarithm`
+// Operands are [B, H, L, E], each a part of its buffer: four sizes, four strides and the offset of
+// its first element. `out` is [B, L, H, E], `logarithm`
 // [B, H, L].
 ffi::Error attention(
     ffi::ThreadPool pool,
@@ -53,14 +75,14 @@ ffi::Error attention(
     ffi::AnyBuffer value,
     ffi::Result<ffi::AnyBuffer> out,
     ffi::Result<ffi::AnyBuffer> logarithm,
-    Integers query_order,
-    Integers key_order,
-    Integers value_order,
+    Integers query_part,
+    Integers key_part,
+    Integers value_part,
     bool causal,
     double scale) {
-  const at::Tensor q = laid(query, list(query_order));
-  const at::Tensor k = laid(key, list(key_order));
-  const at::Tensor v = laid(value, list(value_order));
+  const at::Tensor q = part(query, query_part);
+  const at::Tensor k = part(key, key_part);
+  const at::Tensor v = part(value, value_part);
   const at::Tensor result = laid(*out, kHeadsInside);
   const at::Tensor sums = laid(*logarithm, kRowMajor);
   const Split split(pool, q, k);
@@ -91,18 +113,18 @@ ffi::Error attention_gradient(
     ffi::Result<ffi::AnyBuffer> grad_query,
     ffi::Result<ffi::AnyBuffer> grad_key,
     ffi::Result<ffi::AnyBuffer> grad_value,
-    Integers grad_order,
-    Integers query_order,
-    Integers key_order,
-    Integers value_order,
-    Integers out_order,
+    Integers grad_part,
+    Integers query_part,
+    Integers key_part,
+    Integers value_part,
+    Integers out_part,
     bool causal,
     double scale) {
-  const at::Tensor g = laid(grad, list(grad_order));
-  const at::Tensor q = laid(query, list(query_order));
-  const at::Tensor k = laid(key, list(key_order));
-  const at::Tensor v = laid(value, list(value_order));
-  const at::Tensor o = laid(out, list(out_order));
+  const at::Tensor g = part(grad, grad_part);
+  const at::Tensor q = part(query, query_part);
+  const at::Tensor k = part(key, key_part);
+  const at::Tensor v = part(value, value_part);
+  const at::Tensor o = part(out, out_part);
   const at::Tensor sums = laid(logarithm, kRowMajor);
   const std::array<at::Tensor, 3> results{
       laid(*grad_query, kHeadsInside),
@@ -145,9 +167,9 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(
         .Arg<xla::ffi::AnyBuffer>()
         .Ret<xla::ffi::AnyBuffer>()
         .Ret<xla::ffi::AnyBuffer>()
-        .Attr<fuse::Integers>("query_order")
-        .Attr<fuse::Integers>("key_order")
-        .Attr<fuse::Integers>("value_order")
+        .Attr<fuse::Integers>("query")
+        .Attr<fuse::Integers>("key")
+        .Attr<fuse::Integers>("value")
         .Attr<bool>("causal")
         .Attr<double>("scale"));
 
@@ -165,11 +187,11 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(
         .Ret<xla::ffi::AnyBuffer>()
         .Ret<xla::ffi::AnyBuffer>()
         .Ret<xla::ffi::AnyBuffer>()
-        .Attr<fuse::Integers>("grad_order")
-        .Attr<fuse::Integers>("query_order")
-        .Attr<fuse::Integers>("key_order")
-        .Attr<fuse::Integers>("value_order")
-        .Attr<fuse::Integers>("out_order")
+        .Attr<fuse::Integers>("grad")
+        .Attr<fuse::Integers>("query")
+        .Attr<fuse::Integers>("key")
+        .Attr<fuse::Integers>("value")
+        .Attr<fuse::Integers>("out")
         .Attr<bool>("causal")
         .Attr<double>("scale"));
 

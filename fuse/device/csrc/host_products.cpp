@@ -17,7 +17,9 @@ namespace {
 
 namespace ffi = xla::ffi;
 
-// Multiplications of a share, some 20 us: a thread that wakes late takes fewer of them.
+// Multiplications of a share, some 20 us: a thread that wakes late takes fewer of them. Few shares,
+// because the library packs the whole other operand anew for each: at 2 a thread a core does 0.9 to
+// 0.95 of what it does with the product in one piece, at 4 as little as 0.75.
 constexpr double kShareProducts = 1 << 21;
 constexpr int64_t kSharesPerThread = 2;
 
