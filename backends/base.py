@@ -7,6 +7,7 @@ implemented. Arrays are the backend's own objects; the engine only passes them o
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -79,7 +80,7 @@ class Backend(ABC):
         """Return an executable for ``chunk``."""
 
     @abstractmethod
-    def execute(self, executable: Any, scalars: bytes, arrays: list[Any]) -> list[Any]:
+    def execute(self, executable: Any, scalars: bytes, arrays: Sequence[Any]) -> list[Any]:
         """Run on input arrays in chunk order; returns output arrays, perhaps still computing."""
 
     @abstractmethod

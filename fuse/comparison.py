@@ -20,7 +20,8 @@ from fuse.errors import ConfigError, describe
 from fuse.executables import key_of
 from fuse.plan.plan import PlannedChunk
 from fuse.plan.scalars import compact_scalars
-from fuse.run import Engine, Runnable, local_chunk
+from fuse.run import Engine, local_chunk
+from fuse.runnable import Runnable
 from fuse.trace.node import HostArg, Leaf, Node, NumberArg
 from fuse.trace.spec import Layout, View
 

@@ -8,7 +8,7 @@ done its chunk runs uncompiled, and where the compiler fails it goes on so, afte
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
@@ -113,7 +113,7 @@ class Compiler:
         return None
 
     def run_uncompiled(
-        self, backend: Backend, chunk: Chunk, scalars: bytes, arrays: list[Any]
+        self, backend: Backend, chunk: Chunk, scalars: bytes, arrays: Sequence[Any]
     ) -> list[Any]:
         """Run a chunk whose executable is not there yet; see ``fuse.uncompiled``."""
         self.counts.uncompiled_chunks += 1

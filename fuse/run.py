@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -34,6 +34,7 @@ from fuse.plan.plan import Plan, PlannedChunk
 from fuse.plan.planner import plan as make_plan
 from fuse.plans import Named, Plans
 from fuse.recall import Recall
+from fuse.runnable import Bound, Runnable, Stage, bind
 from fuse.timeline import Timeline
 from fuse.trace.node import Leaf, Node, Trace
 from fuse.trace.refusals import refusal
@@ -57,47 +58,6 @@ CUT_REASONS = (
     "device_change",
 )
 """The closed list of why a trace is cut, numbered as in csrc/recorder.h."""
-
-
-@dataclass(frozen=True, slots=True)
-class Bound:
-    """An executable, or the one that is ``pending`` and the ``chunk`` that is run meanwhile."""
-
-    found: Found
-    chunk: Chunk | None = None
-    pending: Future[Found] | None = None
-
-
-@dataclass(slots=True)
-class Stage:
-    """One chunk of a plan and what runs it."""
-
-    executable: Any
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-    scalars: tuple[int, ...]
-    release: tuple[int, ...]
-    found: Found
-    chunk: Chunk | None = None
-    pending: Future[Found] | None = None
-
-
-@dataclass(slots=True)
-class Runnable:
-    """A plan bound to executables: what a cut on a known stream goes straight to.
-
-    ``direct`` is set where one chunk takes the leaves and returns the live values as they are.
-    ``token`` is the position of the smallest live value, ``nbytes`` the size of all.
-    """
-
-    plan: Plan
-    stages: tuple[Stage, ...]
-    leaves: tuple[int, ...]
-    donated: tuple[int, ...]
-    direct: bool
-    token: int
-    nbytes: int
-    runs: int = 0
 
 
 @dataclass(slots=True)
@@ -197,7 +157,7 @@ class Engine:
             stored = self.plans.find(key, trace, live, donatable)
         if stored is not None:
             try:
-                return self._bind(stored.plan, self._named(stored))
+                return bind(stored.plan, self._named(stored))
             except VerifyError as error:
                 self.plans.refuse(key, str(error))
         with self._span("planning", f"{len(trace.nodes)} operations"):
@@ -205,7 +165,7 @@ class Engine:
         found = self._find_all(plan)
         self.plans.save(key, plan, tuple((one.found.digest, one.found.label) for one in found))
         self.verdicts.save()
-        return self._bind(plan, found)
+        return bind(plan, found)
 
     def _named(self, stored: Named) -> list[Bound]:
         """The executables that a stored plan names, or, where one is missing, those found.
@@ -229,35 +189,6 @@ class Engine:
         return [
             bound(chunk, key, found[key.digest]) for chunk, key in zip(chunks, keys, strict=True)
         ]
-
-    def _bind(self, plan: Plan, executables: list[Bound]) -> Runnable:
-        """The plan with its chunks' executables."""
-        final: dict[int, int] = {}
-        for index, planned in enumerate(plan.chunks):
-            final |= dict.fromkeys((leaf.value for leaf in planned.inputs), index)
-        stages = tuple(
-            Stage(
-                executable=one.found.executable,
-                found=one.found,
-                chunk=one.chunk,
-                pending=one.pending,
-                inputs=tuple(leaf.value for leaf in planned.inputs),
-                outputs=planned.outputs,
-                scalars=planned.scalars,
-                release=tuple(v for v, at in final.items() if at == index and v not in plan.live),
-            )
-            for index, (one, planned) in enumerate(zip(executables, plan.chunks, strict=True))
-        )
-        leaves = tuple(leaf.value for leaf in plan.trace.leaves)
-        direct = len(stages) == 1 and (
-            stages[0].inputs == leaves
-            and stages[0].outputs == plan.live
-            and stages[0].scalars == tuple(range(plan.trace.scalars))
-        )
-        layouts = plan.trace.layouts()
-        sizes = [layouts[value].nbytes for value in plan.live]
-        token = min(range(len(sizes)), key=sizes.__getitem__)
-        return Runnable(plan, stages, leaves, plan.donated, direct, token, sum(sizes))
 
     # ---- running ----------------------------------------------------------------------
 
@@ -311,11 +242,7 @@ class Engine:
         runnable.runs += 1
         self.counters.chunks += len(runnable.stages)
         try:
-            stage = runnable.stages[0]
-            if runnable.direct and stage.pending is None and self.observer is None:
-                results = self.backend.execute(stage.executable, scalars, leaves)
-            else:
-                results = self._run_stages(runnable, leaves, scalars)
+            results = self._run_stages(runnable, leaves, scalars)
         except Exception as error:
             text = chunk_text("running a chunk failed", runnable.plan.trace, error)
             raise ExecutionError(text) from error
@@ -323,23 +250,21 @@ class Engine:
         return results
 
     def _run_stages(self, runnable: Runnable, leaves: list[Any], scalars: bytes) -> list[Any]:
-        values = dict(zip(runnable.leaves, leaves, strict=True))
-        words = np.frombuffer(scalars, np.uint64)
+        slots = list(leaves)
         for number, stage in enumerate(runnable.stages):
-            own = words[list(stage.scalars)].tobytes() if stage.scalars else b""
-            inputs = [values[value] for value in stage.inputs]
+            words, inputs = stage.words(scalars), stage.take(slots)
             if self.observer is None:
-                results = self._run_stage(stage, own, inputs)
+                results = self._run_stage(stage, words, inputs)
             else:
                 with self.observer.span("executing", stage.found.label, number):
-                    results = self._run_stage(stage, own, inputs)
+                    results = self._run_stage(stage, words, inputs)
                     self.backend.wait(results)
-            values |= zip(stage.outputs, results, strict=True)
-            for value in stage.release:
-                del values[value]  # the array dies here unless somebody else holds it
-        return [values[value] for value in runnable.plan.live]
+            slots += results
+            for slot in stage.drop:
+                slots[slot] = None  # the array dies here unless somebody else holds it
+        return list(runnable.finish(slots))
 
-    def _run_stage(self, stage: Stage, scalars: bytes, inputs: list[Any]) -> list[Any]:
+    def _run_stage(self, stage: Stage, scalars: bytes, inputs: Sequence[Any]) -> list[Any]:
         if stage.pending is not None and stage.chunk is not None:
             found = self.compiler.ready(stage.found.digest, stage.pending)
             if found is None:

@@ -57,7 +57,9 @@ class Uncompiled:
                 return f"aten::{node.op} has no CPU kernel here, and NumPy says: {reason}"
         return None
 
-    def run(self, backend: Backend, chunk: Chunk, scalars: bytes, arrays: list[Any]) -> list[Any]:
+    def run(
+        self, backend: Backend, chunk: Chunk, scalars: bytes, arrays: Sequence[Any]
+    ) -> list[Any]:
         """The chunk's outputs as arrays of ``backend``; ``arrays`` are as before, none donated."""
         try:
             running = self._thread.submit(_run, backend, chunk, scalars, arrays)
@@ -83,7 +85,7 @@ def has_kernel(node: Node) -> bool:
     return node.blocks == 0 and _computes(node.target)
 
 
-def _run(backend: Backend, chunk: Chunk, scalars: bytes, arrays: list[Any]) -> list[Any]:
+def _run(backend: Backend, chunk: Chunk, scalars: bytes, arrays: Sequence[Any]) -> list[Any]:
     pairs = zip(chunk.inputs, arrays, strict=True)
     values: Values = {leaf.value: np.asarray(backend.get(array)) for leaf, array in pairs}
     with torch.no_grad():

@@ -35,6 +35,7 @@ ENGINE = (
     "progress",
     "recall",
     "run",
+    "runnable",
     "timeline",
     "uncompiled",
     "verdicts",

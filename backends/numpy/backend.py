@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import ml_dtypes
@@ -69,7 +70,7 @@ class NumpyBackend(Backend):
     def compile(self, chunk: Chunk) -> Any:  # noqa: D102
         return chunk
 
-    def execute(self, executable: Any, scalars: bytes, arrays: list[Any]) -> list[Any]:  # noqa: D102
+    def execute(self, executable: Any, scalars: bytes, arrays: Sequence[Any]) -> list[Any]:  # noqa: D102
         return run_chunk(executable, scalars, arrays, self.decompositions.get)
 
     def dump(self, executable: Any) -> bytes | None:

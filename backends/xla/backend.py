@@ -6,6 +6,7 @@ import functools
 import hashlib
 import os
 import platform
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -152,7 +153,7 @@ class XlaBackend(Backend):
             compiled = jitted.lower(words, *specs).compile()
         return XlaExecutable(compiled.runtime_executable(), chunk.scalars, aliases.places, compiled)
 
-    def execute(self, executable: Any, scalars: bytes, arrays: list[Any]) -> list[Any]:  # noqa: D102
+    def execute(self, executable: Any, scalars: bytes, arrays: Sequence[Any]) -> list[Any]:  # noqa: D102
         results: list[Any] = executable(scalars, arrays)
         return results
 
@@ -180,7 +181,9 @@ class XlaBackend(Backend):
         return isinstance(array, jax.Array)
 
     def wait(self, arrays: list[Any]) -> None:  # noqa: D102
-        jax.block_until_ready([array for array in arrays if not array.is_deleted()])
+        for array in arrays:  # 0.4 us each; jax.block_until_ready, of a tree, 6 us
+            if not array.is_deleted():
+                array.block_until_ready()
 
 
 @functools.lru_cache(maxsize=1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any, Final
 
@@ -42,7 +42,7 @@ class XlaExecutable:
         # Without varying numbers the packed array is the same empty one at every call.
         self._empty = jax.device_put(np.empty((0, 2), np.uint32)) if words == 0 else None
 
-    def __call__(self, scalars: bytes, arrays: list[Any]) -> list[Any]:
+    def __call__(self, scalars: bytes, arrays: Sequence[Any]) -> list[Any]:
         """Run on ``arrays`` with the packed 64-bit words ``scalars``; results may be pending."""
         words: Any = self._empty
         if words is None:

@@ -5,6 +5,7 @@
 
 #include "host.h"
 #include "recorder.h"
+#include "signal_hold.h"
 
 namespace fuse {
 
@@ -144,6 +145,7 @@ Plan* Recorder::make_plan(
 }
 
 void Recorder::execute(Plan& plan, CutReason reason) {
+  const SignalHold hold(!plan.donated.empty()); // else the trace can simply run again
   PyRef arrays = PyRef::steal(checked(PyList_New(0)));
   for (const Leaf& leaf : leaves_) {
     if (leaf.array.defined()) {
