@@ -1,0 +1,134 @@
+"""Contenders in processes of their own, turn by turn.
+
+In one process contenders change each other: the device keeps freed memory in the process, which
+spares PyTorch's CPU kernels the page faults that their user pays (a training step of the small
+GPT and a chain over a million numbers then take 0.8 of their time), and the OpenMP threads of
+one go on spinning while the next one is measured. Here each has a process, as for its user, and
+they take turns, so that noise from outside hits all alike.
+
+Run as ``python -m bench.contender PROGRAM NAME`` this is one contender: it says ``ready``, and for
+each line that it is sent it runs a turn and answers with the seconds of its steps, as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+
+from bench.handwritten import HANDWRITTEN
+from bench.measure import ALONE_SECONDS, STEPS, settle, warm_up
+from bench.programs import PROGRAMS, Step
+
+TURN_SECONDS = 0.1
+"""What a turn that counts takes at least, of at least ``STEPS`` steps."""
+ROUNDS = 12
+
+
+def turns(program: str, names: Sequence[str], rounds: int = ROUNDS) -> dict[str, Any]:
+    """Median seconds a step of each contender, and what Fused compiled and ran on the host.
+
+    ``names`` are "cpu eager", "torch.compile", "strict", "fused" or "jax.jit".
+    """
+    times: dict[str, list[float]] = {name: [] for name in names}
+    with ExitStack() as stack:
+        asked = {name: stack.enter_context(_started(program, name)) for name in names}
+        for _ in range(rounds):
+            for name, process in asked.items():
+                times[name] += _ask(process, "turn")
+        stats = _ask(asked["fused"], "stats")
+    return {
+        "seconds": {name: statistics.median(found) for name, found in times.items()},
+        **stats,
+    }
+
+
+@contextmanager
+def _started(program: str, name: str) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "bench.contender", program, name]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            _answer(process)
+            yield process
+        finally:
+            process.kill()
+
+
+def _ask(process: subprocess.Popen[str], what: str) -> Any:
+    assert process.stdin is not None
+    process.stdin.write(f"{what}\n")
+    process.stdin.flush()
+    return _answer(process)
+
+
+def _answer(process: subprocess.Popen[str]) -> Any:
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if not line:
+        raise RuntimeError(f"{process.args} ended with {process.wait()}: its errors are above")
+    return json.loads(line)
+
+
+def _step(program: str, name: str) -> Step:
+    """The contender's step; a mode of the device is set for the whole process."""
+    build = {found.name: found for found in PROGRAMS}[program].build
+    if name == "jax.jit":
+        return HANDWRITTEN[program]()
+    if name in ("strict", "fused"):
+        torch.tpu.init()
+        _fuse().set_mode(name)
+        return build("tpu")
+    step = build("cpu")
+    return torch.compile(step) if name == "torch.compile" else step
+
+
+def _fuse() -> Any:
+    # Lazily: the processes of other contenders are those of people without it.
+    import fuse  # noqa: PLC0415
+
+    return fuse
+
+
+def _turn(step: Step) -> list[float]:
+    settle(step)
+    times: list[float] = []
+    start = time.perf_counter()
+    while len(times) < STEPS or time.perf_counter() - start < TURN_SECONDS:
+        before = time.perf_counter()
+        step()
+        times.append(time.perf_counter() - before)
+    return times
+
+
+def main(program: str, name: str) -> None:
+    """Be one contender until standard input ends."""
+    answers, sys.stdout = sys.stdout, sys.stderr  # what a program prints is no answer
+
+    def answer(found: Any) -> None:
+        print(json.dumps(found), file=answers, flush=True)
+
+    step = _step(program, name)
+    warm_up(step, 8)
+    time.sleep(ALONE_SECONDS)
+    if name == "fused":
+        _fuse().reset_stats()
+    answer("ready")
+    for line in sys.stdin:
+        if line.strip() == "turn":
+            answer(_turn(step))
+        else:
+            stats = _fuse().stats()
+            answer({key: stats[key] for key in ("compiles", "host_fallbacks")})
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
