@@ -31,6 +31,8 @@ SMALLEST = 12
 """Operations a repeated block with anchors holds at least."""
 SMALLEST_LIGHT = 150
 """The same without anchors: such operations are cheap beside the call."""
+ANSWERED = "to the number that the program will read"
+"""The reason of a chunk that ends where ``fuse.plan.answer`` says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +58,9 @@ def segments(
     the position after which the rest may run while the program goes on, or 0.
     """
     result = []
-    for piece in _pieces(tokens, alive, light, whole):
+    for piece in _pieces(tokens, alive, light, whole, answer):
         if piece.start < answer < piece.stop:
-            result.append(Segment(piece.start, answer, "to the number that the program will read"))
+            result.append(Segment(piece.start, answer, ANSWERED))
             result.append(Segment(answer, piece.stop, f"what follows that number; {piece.reason}"))
         else:
             result.append(piece)
@@ -70,6 +72,7 @@ def _pieces(
     alive: Sequence[int],
     light: Sequence[tuple[int, int]],
     whole: int,
+    answer: int,
 ) -> list[Segment]:
     total = len(tokens)
     if total <= whole:
@@ -79,10 +82,10 @@ def _pieces(
     for start, stop in light:
         if stop - start >= LIGHT:
             first = _after_head(start, stop, tokens)
-            result += _heavy(position, first, tokens, alive)
+            result += _heavy(position, first, tokens, alive, answer)
             result += _light(first, stop, tokens, alive)
             position = stop
-    return result + _heavy(position, total, tokens, alive)
+    return result + _heavy(position, total, tokens, alive, answer)
 
 
 def _after_head(start: int, stop: int, tokens: Sequence[int]) -> int:
@@ -104,12 +107,14 @@ def _after_head(start: int, stop: int, tokens: Sequence[int]) -> int:
     return first if first - start < LIGHT else start
 
 
-def _heavy(start: int, stop: int, tokens: Sequence[int], alive: Sequence[int]) -> list[Segment]:
+def _heavy(
+    start: int, stop: int, tokens: Sequence[int], alive: Sequence[int], answer: int
+) -> list[Segment]:
     result: list[Segment] = []
     position = start
     for repeat in find_repeats(tokens[start:stop], SMALLEST):
         first = start + repeat.start
-        result += _turned(position, first, alive)
+        result += _turned(position, first, alive, answer)
         result += [
             Segment(
                 first + index * repeat.period,
@@ -119,13 +124,20 @@ def _heavy(start: int, stop: int, tokens: Sequence[int], alive: Sequence[int]) -
             for index in range(repeat.count)
         ]
         position = start + repeat.stop
-    return result + _turned(position, stop, alive)
+    return result + _turned(position, stop, alive, answer)
 
 
-def _turned(start: int, stop: int, alive: Sequence[int]) -> list[Segment]:
-    """A stretch between repeats, cut at the peak of live bytes where that lies inside it."""
+def _turned(start: int, stop: int, alive: Sequence[int], answer: int) -> list[Segment]:
+    """A stretch between repeats, cut at the peak of live bytes where that lies inside it.
+
+    With the loss inside it that is where it is cut instead, a few operations before the peak.
+    """
     if stop <= start:
         return []
+    if start < answer < stop:
+        head = _bounded(start, answer, alive, LONGEST)
+        head[-1] = Segment(head[-1].start, answer, ANSWERED)
+        return head + _bounded(answer, stop, alive, LONGEST)
     peak = max(range(len(alive)), key=alive.__getitem__) + 1
     if start < peak < stop and alive[peak - 1] > 2 * alive[-1]:
         reason = f"to the peak of {alive[peak - 1]} bytes alive, where forward turns backward"

@@ -152,7 +152,7 @@ def test_a_trace_is_cut_where_forward_turns_backward():
     assert all(drawing.name(v)[0] in "fhb" for v in before.outputs) and len(before.outputs) >= 14
 
 
-def trained(large: int, read: str = "l") -> tuple[Drawing, Plan]:
+def trained(large: int, read: str = "l", whole: int = 200) -> tuple[Drawing, Plan]:
     """A step that makes a loss half-way; ``large`` numbers are in each value but the loss."""
     lines = ["f0 = mm(x, w0)", *(f"f{step} = relu(f{step - 1})" for step in range(1, 10))]
     lines += ["l = mean(f9)", "b9 = mean_backward(l)"]
@@ -160,7 +160,7 @@ def trained(large: int, read: str = "l") -> tuple[Drawing, Plan]:
     lines.append("v0 over w0 = sub_(w0, b0)")
     sizes = {line.split()[0]: large for line in lines} | {"l": 1, "x": large, "w0": large}
     drawing = Drawing("\n".join(lines), sizes=sizes)
-    return drawing, planned(drawing, f"v0 {read}".strip())
+    return drawing, planned(drawing, f"v0 {read}".strip(), whole=whole)
 
 
 def test_a_trace_is_cut_behind_the_number_that_is_read():
@@ -171,6 +171,13 @@ def test_a_trace_is_cut_behind_the_number_that_is_read():
     assert after.nodes[0].op == "mean_backward" and after.nodes[-1].op == "sub_"
     assert "chunk 0: to the number that the program will read" in result.decisions
     assert any(line.startswith("chunk 1: what follows that number; ") for line in result.decisions)
+
+
+def test_a_long_trace_turns_there_too():
+    """Not once more a few operations later, at the peak of live bytes."""
+    drawing, result = trained(1 << 16, whole=5)
+    assert [chunk.nodes[-1].op for chunk in result.chunks] == ["mean", "sub_"]
+    assert not any("peak" in line for line in result.decisions)
 
 
 def test_little_work_behind_the_number_is_not_worth_a_call():
