@@ -1,6 +1,7 @@
 """Where a trace is cut into chunks, and why.
 
-Short traces stay whole: their work is dominated by the calls themselves. A longer one is cut
+Short traces stay whole: their work is dominated by the calls themselves, and so do a forward
+pass and a backward pass that are short. A longer one is cut
 
 * where a long stretch without dense anchors begins and ends (an optimizer's update), or where
   its repeats begin if that is soon after;
@@ -21,6 +22,8 @@ from fuse.plan.repeats import find_repeats
 
 WHOLE = 120
 """Operations up to which a trace is one executable."""
+SHORT = 90
+"""Operations that the forward and the backward pass may each have to be one executable."""
 LIGHT = 40
 """Operations that a stretch without anchors needs to be cut off."""
 LONGEST = 600
@@ -110,6 +113,8 @@ def _after_head(start: int, stop: int, tokens: Sequence[int]) -> int:
 def _heavy(
     start: int, stop: int, tokens: Sequence[int], alive: Sequence[int], answer: int
 ) -> list[Segment]:
+    if start < answer < stop and max(answer - start, stop - answer) <= SHORT:
+        return _turned(start, stop, alive, answer)
     result: list[Segment] = []
     position = start
     for repeat in find_repeats(tokens[start:stop], SMALLEST):

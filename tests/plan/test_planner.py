@@ -180,6 +180,31 @@ def test_a_long_trace_turns_there_too():
     assert not any("peak" in line for line in result.decisions)
 
 
+def stepped(layers: int) -> Plan:
+    """A training step of equal layers, twelve operations forward and twelve backward."""
+    lines, value = [], "x"
+    for layer in range(layers):
+        lines.append(f"f{layer}_0 = mm({value}, w{layer})")
+        lines += [f"f{layer}_{at} = relu{at}(f{layer}_{at - 1})" for at in range(1, 12)]
+        value = f"f{layer}_11"
+    lines.append(f"l = mean({value})")
+    value = "l"
+    for layer in reversed(range(layers)):
+        lines.append(f"b{layer}_0 = mm({value}, f{layer}_5)")
+        lines += [f"b{layer}_{at} = back{at}(b{layer}_{at - 1})" for at in range(1, 12)]
+        value = f"b{layer}_11"
+    sizes = {line.split()[0]: 1 << 16 for line in lines} | {"l": 1, "x": 1 << 16}
+    sizes |= {f"w{layer}": 1 << 16 for layer in range(layers)}
+    return planned(Drawing("\n".join(lines), sizes=sizes), f"{value} l", whole=50)
+
+
+def test_short_passes_are_not_cut_at_their_blocks():
+    assert len(stepped(7).chunks) == 2  # 85 and 84 operations
+    deep = stepped(8)
+    assert len(deep.chunks) > 8
+    assert sum("block" in line for line in deep.decisions) > 8
+
+
 def test_little_work_behind_the_number_is_not_worth_a_call():
     _, result = trained(1 << 10)
     assert len(result.chunks) == 1
