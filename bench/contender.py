@@ -16,6 +16,7 @@ import json
 import statistics
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -24,12 +25,16 @@ from typing import Any
 import torch
 
 from bench.handwritten import HANDWRITTEN
-from bench.measure import ALONE_SECONDS, STEPS, settle, warm_up
 from bench.programs import PROGRAMS, Step
 
-TURN_SECONDS = 0.1
-"""What a turn that counts takes at least, of at least ``STEPS`` steps."""
+ALONE_SECONDS = 0.02
+"""What a contender runs unmeasured at the start of its turn: until then the caches are full of
+another's data, and the machine is not its own."""
+STEPS, TURN_SECONDS = 5, 0.1
+"""What a turn that counts has at least."""
 ROUNDS = 12
+LONGEST = 900.0
+"""Seconds after which a contender that has not finished is ended, and the benchmark fails."""
 
 
 def turns(program: str, names: Sequence[str], rounds: int = ROUNDS) -> dict[str, Any]:
@@ -56,10 +61,13 @@ def _started(program: str, name: str) -> Iterator[subprocess.Popen[str]]:
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
+        watch = threading.Timer(LONGEST, process.kill)
+        watch.start()
         try:
             _answer(process)
             yield process
         finally:
+            watch.cancel()
             process.kill()
 
 
@@ -98,9 +106,18 @@ def _fuse() -> Any:
     return fuse
 
 
+def warm_up(step: Step, times: int = 4) -> None:
+    """Run a step until it compiles nothing more."""
+    for _ in range(times):
+        step()
+
+
 def _turn(step: Step) -> list[float]:
-    settle(step)
     times: list[float] = []
+    start = time.perf_counter()
+    step()
+    while time.perf_counter() - start < ALONE_SECONDS:
+        step()
     start = time.perf_counter()
     while len(times) < STEPS or time.perf_counter() - start < TURN_SECONDS:
         before = time.perf_counter()
@@ -118,7 +135,6 @@ def main(program: str, name: str) -> None:
 
     step = _step(program, name)
     warm_up(step, 8)
-    time.sleep(ALONE_SECONDS)
     if name == "fused":
         _fuse().reset_stats()
     answer("ready")

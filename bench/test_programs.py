@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 import fuse
-from bench.contender import turns
+from bench.contender import turns, warm_up
 from bench.handwritten import HANDWRITTEN
-from bench.measure import warm_up
 from bench.programs import PROGRAMS, Program
 
 

@@ -16,10 +16,11 @@ from fuse.backends.xla.rules.registry import RULES, Unsupported
 from fuse.errors import VerifyError
 from fuse.trace.bind import bind
 from fuse.trace.decompose import Decomposition, Ref
-from fuse.trace.node import DtypeArg, HostArg, Node, NumberArg, TensorArg, Write
+from fuse.trace.node import DtypeArg, HostArg, Node, NumberArg, Operand, TensorArg, Write
 from fuse.trace.promote import promoted_operands, result_type
 from fuse.trace.spec import ITEMSIZE, Layout, TensorSpec, View, contiguous_strides
 
+Reads = dict[Any, tuple[jax.Array, Place]]
 Steps = Callable[[Node], Decomposition | None]
 
 
@@ -52,7 +53,7 @@ def emit_chunk(chunk: Chunk, platform: str, steps: Steps) -> Callable[..., tuple
             leaf.value: (array, leaf.layout)
             for leaf, array in zip(chunk.inputs, inputs, strict=True)
         }
-        reads: dict[Any, jax.Array] = {}
+        reads: Reads = {}
         scalars = Scalars(words)
         for node in chunk.nodes:
             emit_node(node, values, reads, scalars, platform, steps)
@@ -64,12 +65,15 @@ def emit_chunk(chunk: Chunk, platform: str, steps: Steps) -> Callable[..., tuple
 def emit_node(
     node: Node,
     values: dict[int, tuple[jax.Array, Layout]],
-    reads: dict[Any, jax.Array],
+    reads: Reads,
     scalars: Scalars,
     platform: str,
     steps: Steps,
 ) -> None:
-    """Emit one node: extend ``values`` by what it makes. ``reads`` remembers resolved views."""
+    """Emit one node: extend ``values`` by what it makes.
+
+    ``reads`` remembers resolved views and where they lie.
+    """
 
     places: dict[int, Place] = {}
 
@@ -77,18 +81,11 @@ def emit_node(
         found = node.operands[index]
         slot = node.slot_of(found.place)
         key = (found.value, found.view, slot)
-        base, layout = None, found.layout
-        if found.value in values:
-            base, layout = _reaching(*values[found.value], found.view)
         if key not in reads:
-            if base is None:
-                reads[key] = jnp.zeros(found.view.shape, found.view.dtype)
-            else:
-                offset = None if slot is None else scalars.integer(slot)
-                reads[key] = views.read(base, layout, found.view, offset)
-        fixed = slot is None and layout.dtype == found.view.dtype
-        places[id(reads[key])] = Place(base if fixed else None, found.view)
-        return reads[key]
+            reads[key] = _read(found, slot, values, scalars)
+        array, place = reads[key]
+        places[id(array)] = place
+        return array
 
     arguments, keywords = bind(node)
     resolve = _Arguments(node, operand, scalars)
@@ -100,6 +97,22 @@ def emit_node(
         steps(node),
     )
     _store(node, flatten(results), values, scalars)
+
+
+def _read(
+    operand: Operand,
+    slot: int | None,
+    values: dict[int, tuple[jax.Array, Layout]],
+    scalars: Scalars,
+) -> tuple[jax.Array, Place]:
+    """An operand's array, zeros where nothing was written, and where it lies."""
+    view = operand.view
+    if operand.value not in values:
+        return jnp.zeros(view.shape, view.dtype), Place(None, view)
+    base, layout = _reaching(*values[operand.value], view)
+    array = views.read(base, layout, view, None if slot is None else scalars.integer(slot))
+    fixed = slot is None and layout.dtype == view.dtype
+    return array, Place(base if fixed else None, view)
 
 
 class _Arguments:

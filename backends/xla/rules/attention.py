@@ -111,7 +111,7 @@ def _attend(
     """
     lead, heads = query.shape[:-2], query.shape[-3]
     if _by_library(ctx, scores, query, key, value):
-        return _library(ctx, scores, query, key, value)
+        return _library(ctx, scores, {"query": query, "key": key, "value": value})
     query, key, value = (ctx.widened(operand) for operand in (query, key, value))
     q, k, v = (_flat(operand, heads) for operand in (query, key, value))
     weights = scores.masked(_times_transposed(ctx, q * scores.scale, k), lead)
@@ -139,7 +139,8 @@ def _attend_gradient(
     """Gradients of query, key, value and of an additive bias."""
     lead, heads = query.shape[:-2], query.shape[-3]
     if _by_library(ctx, scores, query, key, value, grad, output, logarithm):
-        return _library_gradient(ctx, scores, grad, query, key, value, output, logarithm)
+        operands = {"grad": grad, "query": query, "key": key, "value": value, "out": output}
+        return _library_gradient(ctx, scores, operands, logarithm)
     wide = [ctx.widened(operand) for operand in (grad, query, key, value, output)]
     g, q, k, v, o = (_flat(operand, heads) for operand in wide)
     q = q * scores.scale
@@ -196,48 +197,47 @@ def _heads_inside(value: jax.Array) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct((batch, length, heads, width), value.dtype)
 
 
-def _library(
-    ctx: RuleContext, scores: _Scores, query: jax.Array, key: jax.Array, value: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-    """``_attend`` by PyTorch's kernel, which returns ``[B, L, H, E]``."""
-    parts = {
-        name: _part(ctx, operand)
-        for name, operand in (("query", query), ("key", key), ("value", value))
-    }
-    output, logarithm = host_kernels.call(
-        "fuse_attention",
-        (_heads_inside(query), jax.ShapeDtypeStruct(query.shape[:3], query.dtype)),
+def _called(
+    ctx: RuleContext,
+    scores: _Scores,
+    target: str,
+    results: tuple[jax.ShapeDtypeStruct, ...],
+    operands: dict[str, jax.Array],
+    *whole: jax.Array,
+) -> Any:
+    """Call a kernel on parts of buffers, by the names of its attributes, and ``whole`` ones."""
+    parts = {name: _part(ctx, operand) for name, operand in operands.items()}
+    return host_kernels.call(
+        target,
+        results,
         *(base for base, _ in parts.values()),
+        *whole,
         **{name: part for name, (_, part) in parts.items()},
         causal=scores.causal,
         scale=float(scores.scale),
+    )
+
+
+def _library(
+    ctx: RuleContext, scores: _Scores, operands: dict[str, jax.Array]
+) -> tuple[jax.Array, jax.Array]:
+    """``_attend`` by PyTorch's kernel, which returns ``[B, L, H, E]``."""
+    query = operands["query"]
+    sums = jax.ShapeDtypeStruct(query.shape[:3], query.dtype)
+    output, logarithm = _called(
+        ctx, scores, "fuse_attention", (_heads_inside(query), sums), operands
     )
     return output.transpose(0, 2, 1, 3), logarithm
 
 
 def _library_gradient(
-    ctx: RuleContext,
-    scores: _Scores,
-    grad: jax.Array,
-    query: jax.Array,
-    key: jax.Array,
-    value: jax.Array,
-    output: jax.Array,
-    logarithm: jax.Array,
+    ctx: RuleContext, scores: _Scores, operands: dict[str, jax.Array], logarithm: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array, None]:
     """``_attend_gradient`` by PyTorch's kernel."""
-    operands = {"grad": grad, "query": query, "key": key, "value": value, "out": output}
-    parts = {name: _part(ctx, operand) for name, operand in operands.items()}
-    results = host_kernels.call(
-        "fuse_attention_gradient",
-        tuple(_heads_inside(operand) for operand in (query, key, value)),
-        *(base for base, _ in parts.values()),
-        logarithm.reshape(query.shape[:3]),
-        **{name: part for name, (_, part) in parts.items()},
-        causal=scores.causal,
-        scale=float(scores.scale),
-    )
-    grad_query, grad_key, grad_value = (result.transpose(0, 2, 1, 3) for result in results)
+    results = tuple(_heads_inside(operands[name]) for name in ("query", "key", "value"))
+    logarithm = logarithm.reshape(operands["query"].shape[:3])
+    grads = _called(ctx, scores, "fuse_attention_gradient", results, operands, logarithm)
+    grad_query, grad_key, grad_value = (grad.transpose(0, 2, 1, 3) for grad in grads)
     return grad_query, grad_key, grad_value, None
 
 

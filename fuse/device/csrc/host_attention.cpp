@@ -4,7 +4,6 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
-
 #include <ATen/ops/from_blob.h>
 
 #include <array>
@@ -22,10 +21,9 @@ namespace ffi = xla::ffi;
 constexpr double kShareProducts = 1 << 19;
 constexpr int64_t kSharesPerThread = 4;
 constexpr std::array<int64_t, 4> kHeadsInside{0, 2, 1, 3}; // [B, L, H, E] in memory
-constexpr std::array<int64_t, 3> kRowMajor{0, 1, 2};
-
 constexpr size_t kDims = 4;
 
+// What an operand is of its buffer.
 at::Tensor part(const ffi::AnyBuffer& buffer, Integers view) {
   const at::IntArrayRef numbers = list(view);
   const at::IntArrayRef sizes = numbers.slice(0, kDims);
@@ -47,27 +45,25 @@ at::Tensor part(const ffi::AnyBuffer& buffer, Integers view) {
 class Split {
  public:
   Split(ffi::ThreadPool& pool, const at::Tensor& query, const at::Tensor& key)
-      : dimension_(query.size(0) >= query.size(1) ? 0 : 1), length_(query.size(dimension_)) {
+      : dimension_(query.size(0) >= query.size(1) ? 0 : 1) {
     const double work = static_cast<double>(query.numel()) * static_cast<double>(key.size(2));
-    shares_ = Shares::count(pool, length_, work, kShareProducts, kSharesPerThread);
+    const int64_t parts = query.size(dimension_);
+    shares_ = Shares::count(pool, parts, work, kShareProducts, kSharesPerThread);
   }
   int64_t shares() const {
     return shares_;
   }
   at::Tensor part(const at::Tensor& whole, int64_t share) const {
-    const int64_t first = length_ * share / shares_;
-    return whole.narrow(dimension_, first, length_ * (share + 1) / shares_ - first);
+    return Shares::part(whole, dimension_, share, shares_);
   }
 
  private:
   int64_t dimension_;
-  int64_t length_;
   int64_t shares_ = 1;
 };
 
 // Operands are [B, H, L, E], each a part of its buffer: four sizes, four strides and the offset of
-// its first element. `out` is [B, L, H, E], `logarithm`
-// [B, H, L].
+// its first element. `out` is [B, L, H, E], `logarithm` [B, H, L].
 ffi::Error attention(
     ffi::ThreadPool pool,
     ffi::AnyBuffer query,
@@ -84,7 +80,7 @@ ffi::Error attention(
   const at::Tensor k = part(key, key_part);
   const at::Tensor v = part(value, value_part);
   const at::Tensor result = laid(*out, kHeadsInside);
-  const at::Tensor sums = laid(*logarithm, kRowMajor);
+  const at::Tensor sums = dense(*logarithm);
   const Split split(pool, q, k);
   Shares::run(pool, split.shares(), [&](int64_t share) {
     auto [made, made_sums] = at::_scaled_dot_product_flash_attention_for_cpu(
@@ -125,7 +121,7 @@ ffi::Error attention_gradient(
   const at::Tensor k = part(key, key_part);
   const at::Tensor v = part(value, value_part);
   const at::Tensor o = part(out, out_part);
-  const at::Tensor sums = laid(logarithm, kRowMajor);
+  const at::Tensor sums = dense(logarithm);
   const std::array<at::Tensor, 3> results{
       laid(*grad_query, kHeadsInside),
       laid(*grad_key, kHeadsInside),

@@ -4,7 +4,6 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/convolution_backward.h>
-#include <ATen/ops/from_blob.h>
 
 #include <array>
 #include <utility>
@@ -23,17 +22,8 @@ namespace ffi = xla::ffi;
 constexpr double kProductGrain = 1 << 20;
 
 // The rows [count * share / shares, count * (share + 1) / shares) of the first dimension.
-template <typename T>
 at::Tensor rows(const ffi::AnyBuffer& buffer, int64_t share = 0, int64_t shares = 1) {
-  auto dimensions = buffer.dimensions();
-  std::vector<int64_t> sizes(dimensions.begin(), dimensions.end());
-  const int64_t first = sizes[0] * share / shares;
-  const int64_t row = static_cast<int64_t>(buffer.element_count()) / sizes[0];
-  sizes[0] = sizes[0] * (share + 1) / shares - first;
-  return at::from_blob(
-      static_cast<T*>(buffer.untyped_data()) + first * row,
-      sizes,
-      c10::CppTypeToScalarType<T>::value);
+  return Shares::part(dense(buffer), 0, share, shares);
 }
 
 // Multiplications of a convolution: each weight meets each element of the smaller side's
@@ -59,8 +49,8 @@ ffi::Error convolution(
   const int64_t shares = Shares::count(pool, input.dimensions()[0], work, kProductGrain);
   Shares::run(pool, shares, [&](int64_t share) {
     at::Tensor result = at::convolution(
-        rows<float>(input, share, shares),
-        rows<float>(weight),
+        rows(input, share, shares),
+        rows(weight),
         std::nullopt,
         list(stride),
         list(padding),
@@ -68,7 +58,7 @@ ffi::Error convolution(
         transposed,
         list(output_padding),
         groups);
-    rows<float>(*out, share, shares).copy_(result);
+    rows(*out, share, shares).copy_(result);
   });
   return ffi::Error::Success();
 }
@@ -92,9 +82,9 @@ ffi::Error convolution_gradient(
   std::vector<at::Tensor> parts(static_cast<size_t>(shares));
   Shares::run(pool, shares, [&](int64_t share) {
     auto [grad_input, grad_weight, grad_bias] = at::convolution_backward(
-        rows<float>(grad, share, shares),
-        rows<float>(input, share, shares),
-        rows<float>(weight),
+        rows(grad, share, shares),
+        rows(input, share, shares),
+        rows(weight),
         std::nullopt,
         list(stride),
         list(padding),
@@ -104,14 +94,14 @@ ffi::Error convolution_gradient(
         groups,
         std::array<bool, 3>{which == 0, which == 1, false});
     if (which == 0) {
-      rows<float>(*out, share, shares).copy_(grad_input);
+      rows(*out, share, shares).copy_(grad_input);
     } else {
       parts[static_cast<size_t>(share)] = grad_weight;
     }
   });
   if (which == 1) {
     BareKernels kernels;
-    at::Tensor total = rows<float>(*out);
+    at::Tensor total = rows(*out);
     total.copy_(parts[0]);
     for (size_t part = 1; part < parts.size(); ++part) {
       total.add_(parts[part]); // in the order of the shares: the same sum every time

@@ -3,7 +3,6 @@
 // single one, are split over them, and each share runs on one thread.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/bmm.h>
-#include <ATen/ops/from_blob.h>
 #include <ATen/ops/mm.h>
 
 #include <algorithm>
@@ -33,9 +32,7 @@ void multiply(
     int64_t shares) {
   const bool batch = out.dim() > 2;
   const int64_t dimension = batch || out.size(0) >= out.size(1) ? 0 : 1;
-  const int64_t first = out.size(dimension) * share / shares;
-  const int64_t length = out.size(dimension) * (share + 1) / shares - first;
-  auto cut = [=](const at::Tensor& value) { return value.narrow(dimension, first, length); };
+  auto cut = [=](const at::Tensor& value) { return Shares::part(value, dimension, share, shares); };
   at::Tensor part = cut(out);
   if (batch) {
     at::bmm_out(part, cut(x), cut(y));
@@ -54,11 +51,7 @@ ffi::Error product(
     Integers y_order) {
   const at::Tensor left = laid(x, list(x_order));
   const at::Tensor right = laid(y, list(y_order));
-  const auto dimensions = out->dimensions();
-  const at::Tensor result = at::from_blob(
-      out->untyped_data(),
-      at::IntArrayRef(dimensions.begin(), dimensions.size()),
-      at::TensorOptions().dtype(at::kFloat));
+  const at::Tensor result = dense(*out);
   const double work = static_cast<double>(result.numel()) * static_cast<double>(left.size(-1));
   const int64_t parts =
       result.dim() > 2 ? result.size(0) : std::max(result.size(0), result.size(1));

@@ -16,6 +16,12 @@ inline at::IntArrayRef list(Integers integers) {
   return {integers.begin(), integers.size()};
 }
 
+// A float32 buffer as a row-major tensor of its own shape.
+inline at::Tensor dense(const xla::ffi::AnyBuffer& buffer) {
+  return at::from_blob(
+      buffer.untyped_data(), list(buffer.dimensions()), at::TensorOptions().dtype(at::kFloat));
+}
+
 // A float32 buffer as a tensor whose dimension `order[i]` is the i-th from the outside in memory.
 inline at::Tensor laid(const xla::ffi::AnyBuffer& buffer, at::IntArrayRef order) {
   auto dimensions = buffer.dimensions();

@@ -60,6 +60,13 @@ class Shares {
     return std::max<int64_t>(1, std::min({each * pool.num_threads(), parts, worth}));
   }
 
+  // The share's part of a tensor that is split along `dimension`.
+  static at::Tensor part(
+      const at::Tensor& whole, int64_t dimension, int64_t share, int64_t shares) {
+    const int64_t first = whole.size(dimension) * share / shares;
+    return whole.narrow(dimension, first, whole.size(dimension) * (share + 1) / shares - first);
+  }
+
   static void run(xla::ffi::ThreadPool& pool, int64_t count, std::function<void(int64_t)> body) {
     auto shares = std::make_shared<Shares>(count, std::move(body));
     for (int64_t other = 1; other < std::min(count, pool.num_threads()); ++other) {

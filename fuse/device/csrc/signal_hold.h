@@ -14,8 +14,9 @@ namespace fuse {
 // Puts off interrupts (Ctrl-C) and alarms while it lives: Python's handlers raise exceptions
 // between any two instructions, and one between a donation and the storing of its result would
 // leave tensors without a value. What arrived meanwhile is raised again at the end, for the next
-// instruction of the program. Python runs handlers on the main thread only; elsewhere, and where
-// the process has no handler of its own, this does nothing. Two system calls a signal: 0.5 us.
+// instruction of the program. Python runs handlers on the main thread only; on others, where
+// the process has no handler, and on systems other than Linux, this does nothing. Two system calls
+// a signal: 0.5 us.
 class SignalHold {
  public:
   explicit SignalHold(bool wanted) : held_(wanted && on_main_thread()) {
