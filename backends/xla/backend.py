@@ -23,6 +23,8 @@ from fuse.backends.xla import host_kernels
 from fuse.backends.xla.aliasing import aliasing
 from fuse.backends.xla.emit import Scalars, emit_chunk, emit_node
 from fuse.backends.xla.executable import XlaExecutable
+from fuse.backends.xla.options import cpu_options
+from fuse.backends.xla.options import version as options_version
 from fuse.backends.xla.rules.registry import RULES, STATIC_SCALARS, Unsupported
 from fuse.trace.bind import bind
 from fuse.trace.functional import schema_of
@@ -71,6 +73,7 @@ class XlaBackend(Backend):
             "compiler": str(getattr(device.client, "platform_version", "")),
             "xla flags": os.environ.get("XLA_FLAGS", ""),
             "host": host_features() if device.platform == "cpu" else "",
+            "compiler options": options_version() if device.platform == "cpu" else "",
             "host kernels": host_kernels.version() if device.platform == "cpu" else "",
         }
 
@@ -150,7 +153,9 @@ class XlaBackend(Backend):
             specs = [jax.ShapeDtypeStruct(i.layout.shape, i.layout.dtype) for i in chunk.inputs]
             words = jax.ShapeDtypeStruct((chunk.scalars, 2), "uint32")
             jitted = jax.jit(function, donate_argnums=donated, keep_unused=True)
-            compiled = jitted.lower(words, *specs).compile()
+            lowered = jitted.lower(words, *specs)
+            options = cpu_options(lowered) if self.platform == "cpu" else None
+            compiled = lowered.compile(options)
         return XlaExecutable(compiled.runtime_executable(), chunk.scalars, aliases.places, compiled)
 
     def execute(self, executable: Any, scalars: bytes, arrays: Sequence[Any]) -> list[Any]:  # noqa: D102
