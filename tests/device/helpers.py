@@ -11,8 +11,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+import torch.nn.functional as F
+from torch import nn
 
 import fuse
+from fuse.device import lazy
 
 DEVICE = torch.device("tpu")
 
@@ -69,3 +72,38 @@ def run(code: str, **environment: str) -> str:
     out, errors = finish(process)
     assert process.returncode == 0, errors
     return out
+
+
+@contextmanager
+def recorder(limit: int | None = None, shape_cap: int = 0) -> Iterator[None]:
+    """The block starts with an empty trie, other bounds, and nothing warned about yet."""
+    core, engine = lazy.core(), lazy.engine()
+    torch.tpu.synchronize()
+    core.forget()
+    engine._warned.clear()
+    core.set_limit(limit or engine.max_operations)
+    core.set_shape_cap(shape_cap)
+    try:
+        yield
+    finally:
+        torch.tpu.synchronize()
+        core.set_limit(engine.max_operations)
+        core.set_shape_cap(engine.shape_cap)
+
+
+class Block(nn.Module):
+    """A transformer's layer over vectors of 8 numbers, with ``heads`` heads."""
+
+    def __init__(self, width: int = 8, heads: int = 2) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm, self.out_norm = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.feed = nn.Sequential(nn.Linear(width, 16), nn.GELU(), nn.Linear(16, width))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        split = self.qkv(self.norm(x)).view(*x.shape[:2], 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        q, k, v = split.unbind(0)
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(mixed.transpose(1, 2).reshape(x.shape))
+        return x + self.feed(self.out_norm(x))

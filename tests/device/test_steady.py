@@ -1,4 +1,4 @@
-"""Long programs make a bounded number of executables: deep ones, long loops, growing shapes.
+"""Long programs make a bounded number of executables: deep ones, long loops.
 
 The counts are the planner's and the recorder's, not the backend's: where compiling would be
 most of the time, the NumPy backend, which has nothing to compile, runs the program.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
 import pytest
 import torch
@@ -17,8 +16,7 @@ from torch import nn
 
 import fuse
 from fuse.device import lazy
-from fuse.run import ShapeCapWarning
-from tests.device.helpers import DEVICE, made, run
+from tests.device.helpers import DEVICE, Block, made, recorder, run
 
 
 @pytest.fixture
@@ -29,43 +27,8 @@ def numpy_backend() -> Iterator[None]:
     fuse.set_backend(before)
 
 
-@contextmanager
-def recorder(limit: int | None = None, shape_cap: int = 0) -> Iterator[None]:
-    """The block starts with an empty trie, other bounds, and nothing warned about yet."""
-    core, engine = lazy.core(), lazy.engine()
-    torch.tpu.synchronize()
-    core.forget()
-    engine._warned.clear()
-    core.set_limit(limit or engine.max_operations)
-    core.set_shape_cap(shape_cap)
-    try:
-        yield
-    finally:
-        torch.tpu.synchronize()
-        core.set_limit(engine.max_operations)
-        core.set_shape_cap(engine.shape_cap)
-
-
 def compiles() -> int:
     return int(fuse.stats()["compiles"])
-
-
-class Block(nn.Module):
-    """A transformer's layer over vectors of 8 numbers, with ``heads`` heads."""
-
-    def __init__(self, width: int = 8, heads: int = 2) -> None:
-        super().__init__()
-        self.heads = heads
-        self.norm, self.out_norm = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.feed = nn.Sequential(nn.Linear(width, 16), nn.GELU(), nn.Linear(16, width))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        split = self.qkv(self.norm(x)).view(*x.shape[:2], 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-        q, k, v = split.unbind(0)
-        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.out(mixed.transpose(1, 2).reshape(x.shape))
-        return x + self.feed(self.out_norm(x))
 
 
 def executables_of(layers: int, steps: int = 2) -> int:
@@ -167,55 +130,6 @@ def test_decoding_into_a_preallocated_cache_makes_nothing_after_the_third_step()
     with recorder(shape_cap=8):
         assert made_after(length, step) == 0
     assert keys.abs().sum(-1).min().item() > 0  # every position was written
-
-
-def test_generating_over_growing_lengths_meets_the_cap() -> None:
-    torch.manual_seed(0)
-    embed, block, head = nn.Embedding(11, 8), Block(), nn.Linear(8, 11)
-    host = [embed, block, head]
-    device = [nn.Embedding(11, 8), Block(), nn.Linear(8, 11)]
-    for one, other in zip(host, device, strict=True):
-        other.load_state_dict(one.state_dict())
-        other.to(DEVICE)
-
-    @torch.no_grad()
-    def generate(parts: list[nn.Module], where: torch.device, steps: int) -> list[int]:
-        tokens, found = torch.zeros(1, 1, dtype=torch.long, device=where), []
-        for _ in range(steps):
-            logits = parts[2](parts[1](parts[0](tokens))[:, -1])
-            tokens = torch.cat([tokens, logits.argmax(-1, keepdim=True)], 1)
-            found.append(int(tokens[0, -1]))
-        return found
-
-    before = compiles()
-    with recorder(shape_cap=8), pytest.warns(ShapeCapWarning, match="runs uncompiled"):
-        found = generate(device, DEVICE, 512)
-    assert compiles() - before <= 40
-    assert found == generate(host, torch.device("cpu"), 512)
-
-
-@pytest.mark.parametrize("masked", ["causal", "bias", "truth"])
-def test_attention_over_changing_lengths_trains_uncompiled(masked: str) -> None:
-    """Past the cap, attention and its gradient run on the host, which knows them by other names."""
-
-    def losses(device: torch.device) -> list[float]:
-        torch.manual_seed(0)
-        layer = nn.Linear(8, 24).to(device)
-        found = []
-        for length in (3, 5, 4, 6, 7, 9, 8):
-            x = torch.randn(1, length, 8).to(device)
-            q, k, v = layer(x).view(1, length, 2, 3, 4).permute(3, 0, 2, 1, 4).unbind(0)
-            mask = torch.randn(length, length).to(device).tril(1)
-            mask = {"causal": None, "bias": mask, "truth": mask > -1}[masked]
-            mixed = F.scaled_dot_product_attention(q, k, v, mask, is_causal=mask is None)
-            loss = mixed.square().mean()
-            loss.backward()
-            found += [loss.item(), layer.weight.grad.norm().item()]
-        return found
-
-    with recorder(shape_cap=2), pytest.warns(ShapeCapWarning, match="runs uncompiled"):
-        found = losses(DEVICE)
-    assert found == pytest.approx(losses(torch.device("cpu")), rel=1e-4)
 
 
 def test_a_loop_without_reads_is_bounded_in_traces_and_memory() -> None:

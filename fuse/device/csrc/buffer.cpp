@@ -5,6 +5,7 @@
 #include <c10/util/strides.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 
 #include "python_bridge.h"
@@ -27,6 +28,22 @@ uint32_t LayoutTable::intern(c10::ScalarType dtype, c10::IntArrayRef shape) {
   for (int64_t size : shape) {
     hash = c10::hash_combine(hash, static_cast<size_t>(size));
   }
+  // What this thread asked for lately: 10 ns instead of 50.
+  struct Lately {
+    const Layout* layout = nullptr;
+    uint32_t id = 0;
+  };
+  static thread_local std::array<Lately, 64> lately;
+  Lately& found = lately[hash % lately.size()];
+  if (found.layout == nullptr || found.layout->dtype != dtype ||
+      c10::IntArrayRef(found.layout->shape) != shape) {
+    found.id = intern_anew(dtype, shape, hash);
+    found.layout = &get(found.id);
+  }
+  return found.id;
+}
+
+uint32_t LayoutTable::intern_anew(c10::ScalarType dtype, c10::IntArrayRef shape, size_t hash) {
   std::lock_guard<std::mutex> guard(mutex_);
   auto range = index_.equal_range(hash);
   for (auto it = range.first; it != range.second; ++it) {

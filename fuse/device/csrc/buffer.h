@@ -23,7 +23,7 @@ class ArrayHandle final : public c10::intrusive_ptr_target {
  public:
   // Steals the reference to a backend array.
   explicit ArrayHandle(PyObject* array) : array_(array) {}
-  // A value that a host kernel made: a CPU tensor over its bytes, in memory order.
+  // A value that a host kernel made: a CPU tensor over all its bytes, dense in memory.
   explicit ArrayHandle(at::Tensor host) : host_(std::move(host)) {}
   ~ArrayHandle() override;
 
@@ -36,8 +36,9 @@ class ArrayHandle final : public c10::intrusive_ptr_target {
     Py_INCREF(array);
     Py_XDECREF(std::exchange(array_, array));
   }
-  // The value's bytes in host memory; undefined until set. Shares memory with the backend
-  // array where the platform is the CPU, and keeps that array from being donated.
+  // The value in host memory, of whichever dtype and shape it was made; undefined until set.
+  // Shares memory with the backend array where the platform is the CPU, and keeps that array
+  // from being donated.
   const at::Tensor& host() const {
     return host_;
   }
@@ -70,6 +71,7 @@ class LayoutTable {
   const Layout& get(uint32_t id);
 
  private:
+  uint32_t intern_anew(c10::ScalarType dtype, c10::IntArrayRef shape, size_t hash);
   std::mutex mutex_;
   std::vector<std::unique_ptr<Layout>> layouts_;
   std::unordered_multimap<size_t, uint32_t> index_;

@@ -59,8 +59,9 @@ void Recorder::prune() {
   streams.erase(streams.begin() + static_cast<ptrdiff_t>(count), streams.end());
   root_->index.clear();
   root_->shapes.clear();
+  root_->capped = false;
   for (const auto& stream : streams) {
-    ++root_->shapes[stream->rank_hash];
+    ++root_->shapes[stream->rank_hash].shapes;
   }
   add_to_index(*root_);
   stats_.nodes = kept;

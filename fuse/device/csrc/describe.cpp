@@ -249,7 +249,7 @@ TrieNode* Recorder::add_child(
   node->words.assign(call_.words.begin(), call_.words.end());
   TrieNode* result = node.get();
   cursor_->children.push_back(std::move(node));
-  ++cursor_->shapes[call_.rank_hash];
+  ++cursor_->shapes[call_.rank_hash].shapes;
   ++stats_.nodes;
   add_to_index(*cursor_);
   return result;

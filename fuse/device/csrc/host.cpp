@@ -13,10 +13,13 @@
 #include <cstring>
 
 #include "generator.h"
+#include "one_thread.h"
 
 namespace fuse {
 
 namespace {
+
+constexpr int64_t kSmall = 1 << 16; // elements: some 10 us of a product with a vector
 
 thread_local CutReason read_reason = CutReason::HostRead;
 
@@ -52,18 +55,19 @@ at::Tensor fetch(PyObject* array) {
       .make_tensor();
 }
 
-// A tensor of these sizes and strides over flat host bytes.
+// A tensor of these sizes and strides over the memory of a dense host tensor.
 at::Tensor over(
-    const at::Tensor& bytes,
+    const at::Tensor& dense,
     c10::IntArrayRef sizes,
     c10::IntArrayRef strides,
     int64_t offset,
     c10::ScalarType dtype) {
   at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
-      c10::Storage(bytes.storage()),
+      c10::Storage(dense.storage()),
       c10::DispatchKeySet(c10::DispatchKey::CPU),
       c10::scalarTypeToTypeMeta(dtype));
-  const auto start = bytes.storage_offset() / static_cast<int64_t>(c10::elementSize(dtype));
+  const auto start = dense.storage_offset() * static_cast<int64_t>(dense.element_size()) /
+      static_cast<int64_t>(c10::elementSize(dtype));
   tensor.unsafeGetTensorImpl()->set_storage_offset(start + offset);
   tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
   return tensor;
@@ -90,8 +94,9 @@ at::Tensor padded(const at::Tensor& bytes, size_t nbytes) {
   return grown;
 }
 
-// The whole buffer's bytes. A storage grown past its value (resize_) is padded with zeros.
-at::Tensor bytes_behind(Buffer* buffer, bool keep) {
+// The whole buffer's memory, as a dense tensor of some dtype and shape. A storage grown past its
+// value (resize_) is padded with zeros.
+at::Tensor memory_behind(Buffer* buffer, bool keep) {
   // A value that is there already needs no lock: changing it at the same time would be a race
   // of the program's own.
   const bool there = !buffer->pending && !buffer->poison;
@@ -100,20 +105,32 @@ at::Tensor bytes_behind(Buffer* buffer, bool keep) {
   if (!array.defined()) {
     return at::zeros({static_cast<int64_t>(buffer->nbytes)}, options);
   }
-  at::Tensor bytes = array->host();
-  if (!bytes.defined()) {
-    bytes = fetch(array->get());
+  at::Tensor dense = array->host();
+  if (!dense.defined()) {
+    dense = fetch(array->get());
     if (keep) {
-      array->set_host(bytes);
+      array->set_host(dense);
     }
   }
-  return static_cast<size_t>(bytes.numel()) < buffer->nbytes ? padded(bytes, buffer->nbytes)
-                                                             : bytes;
+  const bool grown = static_cast<size_t>(dense.numel()) * dense.element_size() < buffer->nbytes;
+  return grown ? padded(bytes_of(dense), buffer->nbytes) : dense;
 }
 
-at::Tensor view_of(const at::Tensor& tensor, const at::Tensor& bytes) {
+at::Tensor view_of(const at::Tensor& tensor, const at::Tensor& dense) {
   return over(
-      bytes, tensor.sizes(), tensor.strides(), tensor.storage_offset(), tensor.scalar_type());
+      dense, tensor.sizes(), tensor.strides(), tensor.storage_offset(), tensor.scalar_type());
+}
+
+// Whether the buffer's value is in host memory as a tensor of this very geometry: what one kernel
+// made and another reads as it is. It must not be written to.
+bool is_host_value(const at::Tensor& tensor, const Buffer& buffer) {
+  if (buffer.pending || buffer.poison || !buffer.array.defined()) {
+    return false;
+  }
+  const at::Tensor& host = buffer.array->host();
+  return host.defined() && host.scalar_type() == tensor.scalar_type() &&
+      tensor.storage_offset() == 0 && host.storage_offset() == 0 &&
+      host.sizes() == tensor.sizes() && host.strides() == tensor.strides();
 }
 
 // One call on the host: which device tensors became which CPU tensors.
@@ -124,13 +141,21 @@ class HostCall {
     for (size_t at = start_; at < stack->size(); ++at) {
       originals_.push_back(std::move((*stack)[at]));
     }
-    own_written();
+    if (info.writes) {
+      own_written();
+    }
     for (size_t at = 0; at < originals_.size(); ++at) {
       (*stack_)[start_ + at] = to_host(originals_[at]);
       if (info_.written[at]) {
         hosts_.push_back((*stack_)[start_ + at]);
       }
     }
+  }
+
+  // Whether waking another thread costs more than it saves. It would go on spinning, too, on a
+  // core that the backend's threads want.
+  bool is_small() const {
+    return elements_ <= kSmall;
   }
 
   // After the kernel: the stack holds its results.
@@ -184,10 +209,10 @@ class HostCall {
           return;
         }
         Buffer* buffer = Buffer::of(tensor);
-        at::Tensor bytes = bytes_behind(buffer, false);
+        at::Tensor bytes = bytes_of(memory_behind(buffer, false));
         const bool in_place = ragged_ && buffer->array.defined() &&
             buffer->array.use_count() == 1 && buffer->array->writable_host() &&
-            bytes.is_same(buffer->array->host());
+            bytes.is_alias_of(buffer->array->host());
         owned_.push_back({buffer, in_place ? bytes : bytes.clone()});
       });
     }
@@ -215,8 +240,10 @@ class HostCall {
     Buffer* buffer = Buffer::of(tensor);
     const Owned* owned = find(buffer);
     // A ragged stream reads the same weights over and over: it keeps their host views.
-    at::Tensor host =
-        view_of(tensor, owned != nullptr ? owned->bytes : bytes_behind(buffer, ragged_));
+    at::Tensor host = owned != nullptr   ? view_of(tensor, owned->bytes)
+        : is_host_value(tensor, *buffer) ? buffer->array->host()
+                                         : view_of(tensor, memory_behind(buffer, ragged_));
+    elements_ += host.numel();
     read_.push_back(host.storage().data());
     made_.emplace_back(tensor, host);
     return host;
@@ -292,6 +319,8 @@ class HostCall {
 
   void assign(Buffer* buffer, const at::Tensor& bytes, uint32_t layout) const {
     // An overwritten buffer keeps its kind: parameters updated from ragged gradients stay compiled.
+    // One that had no value yet (a copy to another dtype) is of the kind of what it is made from.
+    buffer->ragged = buffer->ragged || (ragged_ && !buffer->array.defined() && !buffer->pending);
     Recorder::global().assign(buffer, c10::make_intrusive<ArrayHandle>(bytes), layout);
   }
 
@@ -336,7 +365,7 @@ class HostCall {
     }
     const uint32_t layout = LayoutTable::global().intern(dense.scalar_type(), shape);
     c10::Storage storage = make_storage(nbytes, layout, static_cast<int8_t>(device_.index()));
-    Buffer::of(storage)->array = c10::make_intrusive<ArrayHandle>(bytes_of(dense));
+    Buffer::of(storage)->array = c10::make_intrusive<ArrayHandle>(dense);
     Buffer::of(storage)->ragged = ragged_;
     at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
         std::move(storage),
@@ -350,6 +379,7 @@ class HostCall {
   torch::jit::Stack* stack_;
   bool ragged_;
   size_t start_;
+  int64_t elements_ = 0; // of all operands
   c10::Device device_{c10::DeviceType::PrivateUse1, 0};
   c10::SmallVector<c10::IValue, 8> originals_;
   c10::SmallVector<c10::IValue, 2> hosts_; // of the written arguments, in order
@@ -377,7 +407,9 @@ at::Tensor host_tensor(const at::Tensor& tensor) {
   if (tensor.numel() == 0) {
     return at::empty(tensor.sizes(), at::TensorOptions().dtype(tensor.scalar_type()));
   }
-  return view_of(tensor, bytes_behind(Buffer::of(tensor), false));
+  Buffer* buffer = Buffer::of(tensor);
+  return is_host_value(tensor, *buffer) ? buffer->array->host()
+                                        : view_of(tensor, memory_behind(buffer, false));
 }
 
 PyRef to_backend(const ArrayHandle& handle, uint32_t layout, int8_t device) {
@@ -385,7 +417,7 @@ PyRef to_backend(const ArrayHandle& handle, uint32_t layout, int8_t device) {
   return call_engine(
       "put",
       pack(
-          PyRef::steal(checked(THPVariable_Wrap(handle.host()))),
+          PyRef::steal(checked(THPVariable_Wrap(bytes_of(handle.host())))),
           PyRef::borrow(dtype_name(shape.dtype)),
           make_tuple(shape.shape),
           make_int(device)));
@@ -399,6 +431,7 @@ void run_on_host(
     bool ragged) {
   ReadReason reason(CutReason::HostFallback);
   HostCall call(info, stack, ragged);
+  const OneThread one_thread(ragged && call.is_small());
   // First the kernel: where PyTorch refuses the call, its error is the user's, not a fallback.
   // It wrote to copies, so that a refusal of the fallback itself changes nothing either.
   op.callBoxed(stack);

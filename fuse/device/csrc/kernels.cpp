@@ -4,6 +4,7 @@
 #include <ATen/MemoryOverlap.h>
 #include <ATen/native/transformers/attention.h>
 #include <ATen/native/transformers/sdp_utils_cpp.h>
+#include <ATen/ops/_local_scalar_dense.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/as_strided_native.h>
@@ -255,7 +256,7 @@ at::Tensor copy_from_and_resize(const at::Tensor& source, const at::Tensor& targ
 }
 
 c10::Scalar local_scalar_dense(const at::Tensor& self) {
-  return host_tensor(resolved(self)).clone().item();
+  return at::_local_scalar_dense(host_tensor(resolved(self)));
 }
 
 // ---- results whose size is data: count on the device, one host read, then a fixed shape -----

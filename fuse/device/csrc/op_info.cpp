@@ -1,5 +1,6 @@
 #include "op_info.h"
 
+#include <algorithm>
 #include <mutex>
 #include <shared_mutex>
 #include <unordered_map>
@@ -43,6 +44,11 @@ int aliased_argument(const c10::FunctionSchema& schema, const c10::Argument& res
   return -1;
 }
 
+bool takes_indices(const std::string& name) {
+  return name.rfind("index", 0) == 0 || name.rfind("_index_put", 0) == 0 ||
+      name.rfind("_unsafe_index", 0) == 0 || name.rfind("_unsafe_masked_index", 0) == 0;
+}
+
 OpInfo* build(const c10::OperatorHandle& op) {
   const c10::FunctionSchema& schema = op.schema();
   auto* info = new OpInfo;
@@ -64,6 +70,8 @@ OpInfo* build(const c10::OperatorHandle& op) {
       info->written[static_cast<size_t>(index)] = true;
     }
   }
+  info->writes = std::find(info->written.begin(), info->written.end(), true) != info->written.end();
+  info->indexes = takes_indices(info->name);
   for (const auto& result : schema.returns()) {
     OpInfo::Return entry;
     entry.alias = aliased_argument(schema, result);

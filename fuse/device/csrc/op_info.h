@@ -20,6 +20,8 @@ struct OpInfo {
   std::vector<bool> written; // the argument's memory is overwritten
   std::vector<Return> returns;
   bool nonfunctional = false; // writes an argument
+  bool writes = false; // that, or one that its schema does not say
+  bool indexes = false; // takes tensors of indices, which may be on the host
 
   static const OpInfo& of(const c10::OperatorHandle& op);
   // Declares that positional arguments of `name` are written though the schema says nothing.

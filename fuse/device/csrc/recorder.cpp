@@ -8,6 +8,7 @@
 #include <ATen/ops/unbind.h>
 #include <c10/util/hash.h>
 
+#include <algorithm>
 #include <cstring>
 #include <thread>
 
@@ -17,7 +18,6 @@
 namespace fuse {
 
 namespace {
-constexpr uint32_t kCapped = UINT32_MAX; // a place's count of shapes once it has been reported
 constexpr size_t kLinearChildren = 8; // beyond this many children a hash index is kept
 
 std::atomic<std::thread::id> lock_owner{};
@@ -124,12 +124,6 @@ bool reads_ragged(c10::ArrayRef<c10::IValue> arguments) {
   return false;
 }
 
-bool takes_host_indices(const OpInfo& info) {
-  const std::string& name = info.name;
-  return name.rfind("index", 0) == 0 || name.rfind("_index_put", 0) == 0 ||
-      name.rfind("_unsafe_index", 0) == 0 || name.rfind("_unsafe_masked_index", 0) == 0;
-}
-
 Need need_of(const at::Tensor& tensor, bool host_index_allowed) {
   if (!tensor.defined()) {
     return Need::Nothing;
@@ -219,7 +213,7 @@ c10::Device device_of(c10::ArrayRef<c10::IValue> arguments) {
 void prepare(const OpInfo& info, torch::jit::Stack* stack) {
   const size_t count = info.kinds.size();
   auto arguments = torch::jit::last(*stack, count);
-  const bool indices = takes_host_indices(info);
+  const bool indices = info.indexes;
   for (size_t at = 0; at < count; ++at) {
     c10::IValue& value = (*stack)[stack->size() - count + at];
     if (value.isTensor()) {
@@ -283,10 +277,12 @@ bool Recorder::try_record(
   try {
     encode(info, arguments);
     node = find_child(op, info, arguments);
-    ragged_ = node == nullptr && storms();
-    if (node == nullptr && !ragged_) {
+    ragged_ = node == nullptr ? storms() : cursor_->capped && among_storms();
+    if (ragged_) {
+      node = nullptr;
+    } else if (node == nullptr) {
       node = add_child(op, info, arguments);
-    } else if (node != nullptr) {
+    } else {
       ++stats_.known;
     }
   } catch (...) {
@@ -367,16 +363,46 @@ bool Recorder::storms() {
   // The start of a trace is where unrelated programs begin: it counts for less as one place.
   const uint32_t cap = cursor_->parent == nullptr ? shape_cap_ + shape_cap_ / 2 : shape_cap_;
   auto seen = cursor_->shapes.find(call_.rank_hash);
-  if (seen == cursor_->shapes.end() || seen->second < cap) {
+  if (seen == cursor_->shapes.end() || seen->second.shapes < cap) {
     return false;
   }
   refusal_.clear();
-  if (seen->second != kCapped) {
+  if (!seen->second.capped) {
     refusal_ =
         "more than " + std::to_string(cap) + " shapes or constants at one place"; // said once
-    seen->second = kCapped;
+    seen->second.capped = cursor_->capped = true;
   }
+  seen->second.meets_unknown();
   return true;
+}
+
+bool Recorder::among_storms() {
+  auto seen = cursor_->shapes.find(call_.rank_hash);
+  refusal_.clear();
+  return seen != cursor_->shapes.end() && seen->second.capped && seen->second.meets_known();
+}
+
+bool ShapePlace::meets_known() {
+  if (rest > 0) {
+    --rest;
+    return true;
+  }
+  ++known;
+  return false;
+}
+
+void ShapePlace::meets_unknown() {
+  if (rest > 0) {
+    --rest;
+    return;
+  }
+  if (known < kApart) {
+    rest = pause;
+    pause = std::min(2 * pause, kLongestPause);
+  } else {
+    pause = kFirstPause;
+  }
+  known = 0;
 }
 
 void Recorder::add_to_index(TrieNode& parent) {

@@ -106,7 +106,10 @@ class Recorder {
   bool try_record(const c10::OperatorHandle& op, const OpInfo& info, torch::jit::Stack* stack);
   TrieNode* find_child(
       const c10::OperatorHandle& op, const OpInfo& info, c10::ArrayRef<c10::IValue> arguments);
+  // Whether a call of a shape never seen here runs uncompiled, and whether one of a known shape
+  // does, between others.
   bool storms();
+  bool among_storms();
   bool generalise(
       TrieNode& child,
       const c10::OperatorHandle& op,

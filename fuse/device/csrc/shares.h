@@ -1,6 +1,5 @@
 #pragma once
 
-#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
@@ -12,12 +11,8 @@
 #include <memory>
 #include <mutex>
 
+#include "one_thread.h"
 #include "xla/ffi/api/ffi.h"
-
-extern "C" {
-// OpenMP's own, from whichever library PyTorch brought; absent where PyTorch was built without.
-void omp_set_num_threads(int) __attribute__((weak));
-}
 
 namespace fuse {
 
@@ -26,26 +21,15 @@ namespace fuse {
 // for each of XLA's threads would oversubscribe the cores, and slows down PyTorch's own team.
 class BareKernels {
  public:
-  BareKernels() : threads_(at::get_num_threads()) {
-    set(1);
-  }
-  ~BareKernels() {
-    set(threads_);
-  }
+  BareKernels() = default;
   BareKernels(const BareKernels&) = delete;
   BareKernels& operator=(const BareKernels&) = delete;
 
  private:
-  static void set(int threads) {
-    if (omp_set_num_threads != nullptr) {
-      omp_set_num_threads(threads);
-    }
-  }
-
+  OneThread one_thread_{true};
   c10::impl::ForceDispatchKeyGuard guard_{
       c10::DispatchKeySet(c10::DispatchKey::BackendSelect),
       c10::autograd_dispatch_keyset_with_ADInplaceOrView};
-  int threads_;
 };
 
 // A batch split into shares that XLA's threads work off. The caller takes shares too and waits

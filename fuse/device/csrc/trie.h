@@ -70,6 +70,26 @@ struct Result {
   c10::IValue constant{}; // a number that follows from the metadata alone
 };
 
+// Calls at one place of a stream that are equal but for numbers and sizes.
+struct ShapePlace {
+  uint32_t shapes = 0; // how many the trie knows
+  bool capped = false; // it learns no more
+  uint32_t known = 0; // compiled calls since the last one of an unknown shape
+  uint32_t rest = 0; // calls that are still to run uncompiled, whatever their shape
+  uint32_t pause = kFirstPause; // what `rest` will be next
+
+  // A call of a shape that the trie knows, at a capped place; whether it is to run uncompiled.
+  bool meets_known();
+  // A call of a shape that it does not know. Where such calls follow each other closely, what a
+  // compiled one between them saves is lost by coming and going, as in sequences that grow and
+  // start small again. So known shapes rest too for a while, and longer each time.
+  void meets_unknown();
+
+ private:
+  static constexpr uint32_t kFirstPause = 16, kLongestPause = 4096;
+  static constexpr uint32_t kApart = 16; // more than a sequence can grow within the known shapes
+};
+
 struct Plan {
   std::vector<int32_t> live; // values that the plan leaves alive, ascending
   std::vector<int32_t> donated; // leaves it consumes, ascending
@@ -91,9 +111,10 @@ struct TrieNode {
   uint64_t shape_hash = 0; // of the call without value numbers: what periods are found with
   uint64_t last_used = 0; // serial of the last trace that began here; of children of the root
   bool cut_after = false; // a learned repeat mark
+  bool capped = false; // one of `shapes` is
   PyRef record; // fuse.trace.node.Node
   std::vector<std::unique_ptr<TrieNode>> children;
-  std::unordered_map<uint64_t, uint32_t> shapes; // rank hash of a call -> children having it
+  std::unordered_map<uint64_t, ShapePlace> shapes; // by rank hash of the call
   std::unordered_multimap<uint64_t, TrieNode*> index; // once there are many children
   std::vector<Plan> plans;
 

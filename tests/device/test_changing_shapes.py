@@ -1,0 +1,155 @@
+"""Shapes that keep changing at one place: a cap, PyTorch's own kernels past it, right values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import fuse
+from fuse.run import ShapeCapWarning
+from tests.device.helpers import DEVICE, Block, recorder
+
+CPU = torch.device("cpu")
+KNOWN = 4
+"""Shapes that a place in these tests may have; the start of a trace may have 6."""
+
+
+@pytest.fixture
+def capped() -> Iterator[None]:
+    with recorder(shape_cap=KNOWN), pytest.warns(ShapeCapWarning, match="runs uncompiled"):
+        yield
+
+
+class Counted:
+    """What the recorder did in a block."""
+
+    def __enter__(self) -> Counted:
+        self._before = fuse.stats()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        torch.tpu.synchronize()
+        after = fuse.stats()
+        self.recorded = after["operations"] - self._before["operations"]
+        self.uncompiled = after["uncompiled_operations"] - self._before["uncompiled_operations"]
+
+
+def grow(device: torch.device, length: int) -> list[float]:
+    """A sequence that grows by one number at a time, each computed from all before it."""
+    found, last = [], torch.ones(1, device=device)
+    sequence = last
+    for _ in range(length):
+        sequence = torch.cat([sequence, last])
+        last = (sequence * 0.5).tanh().mean().reshape(1)
+        found.append(last.item())
+    return found
+
+
+def test_sequences_that_grow_again_and_again_run_uncompiled_throughout(capped: None):
+    expected = pytest.approx(grow(CPU, 20), rel=1e-6)
+    for _ in range(2):
+        assert grow(DEVICE, 20) == expected
+    with Counted() as counted:
+        for _ in range(10):
+            assert grow(DEVICE, 20) == expected
+    # Each starts with `ones`, which no shape changes; now and then one goes on compiled.
+    assert counted.uncompiled > 0.9 * (counted.recorded + counted.uncompiled)
+
+
+def sizes(device: torch.device, lengths: list[int]) -> list[float]:
+    weight = torch.linspace(0, 1, 3, device=device)
+    return [(torch.ones(n, 3) * n).to(device).mul(weight).tanh().sum().item() for n in lengths]
+
+
+def test_a_shape_that_comes_often_stays_compiled_among_rare_others(capped: None):
+    lengths = [8] * 20 + [9, 10, 11, 12, 13, 14, 15]
+    assert sizes(DEVICE, lengths) == pytest.approx(sizes(CPU, lengths), rel=1e-6)
+    sizes(DEVICE, [8] * 20)  # the known shape comes back
+    with Counted() as counted:
+        for rare in range(16, 26):
+            lengths = [8] * 30 + [rare]
+            assert sizes(DEVICE, lengths) == pytest.approx(sizes(CPU, lengths), rel=1e-6)
+    assert 0 < counted.uncompiled <= 10 * 3
+    assert counted.recorded >= 10 * 30 * 3
+
+
+def test_what_is_converted_from_a_changing_shape_stays_uncompiled(capped: None):
+    def step(device: torch.device, length: int) -> float:
+        x = torch.arange(length, device=device) * 2  # its length is the changing shape
+        half = x.to(torch.float32).div(3)
+        return half.to(torch.float64).exp().sum().item()
+
+    for length in range(2, 12):
+        step(DEVICE, length)
+    with Counted() as counted:
+        assert step(DEVICE, 12) == pytest.approx(step(CPU, 12))
+    assert counted.recorded == 0
+    assert counted.uncompiled >= 5
+
+
+def test_memory_past_the_cap_is_whose_it_was(capped: None):
+    """Values that host kernels made are read as they are, and never written by a reader."""
+
+    def step(device: torch.device, length: int) -> list[list[float]]:
+        x = torch.ones(length, device=device) * 3
+        same, part = x * 1, x[1:]
+        x.add_(part.sum())
+        part.mul_(2)
+        same.resize_(2).zero_()
+        return [t.tolist() for t in (x, part, same, x.t(), torch.cat([x, same]))]
+
+    for length in range(2, 14):
+        assert step(DEVICE, length) == step(CPU, length)
+
+
+def test_generating_over_growing_lengths_meets_the_cap() -> None:
+    torch.manual_seed(0)
+    embed, block, head = nn.Embedding(11, 8), Block(), nn.Linear(8, 11)
+    host = [embed, block, head]
+    device = [nn.Embedding(11, 8), Block(), nn.Linear(8, 11)]
+    for one, other in zip(host, device, strict=True):
+        other.load_state_dict(one.state_dict())
+        other.to(DEVICE)
+
+    @torch.no_grad()
+    def generate(parts: list[nn.Module], where: torch.device, steps: int) -> list[int]:
+        tokens, found = torch.zeros(1, 1, dtype=torch.long, device=where), []
+        for _ in range(steps):
+            logits = parts[2](parts[1](parts[0](tokens))[:, -1])
+            tokens = torch.cat([tokens, logits.argmax(-1, keepdim=True)], 1)
+            found.append(int(tokens[0, -1]))
+        return found
+
+    before = fuse.stats()["compiles"]
+    with recorder(shape_cap=8), pytest.warns(ShapeCapWarning, match="runs uncompiled"):
+        found = generate(device, DEVICE, 512)
+    assert fuse.stats()["compiles"] - before <= 40
+    assert found == generate(host, CPU, 512)
+
+
+@pytest.mark.parametrize("masked", ["causal", "bias", "truth"])
+def test_attention_over_changing_lengths_trains_uncompiled(masked: str) -> None:
+    """Past the cap, attention and its gradient run on the host, which knows them by other names."""
+
+    def losses(device: torch.device) -> list[float]:
+        torch.manual_seed(0)
+        layer = nn.Linear(8, 24).to(device)
+        found = []
+        for length in (3, 5, 4, 6, 7, 9, 8):
+            x = torch.randn(1, length, 8).to(device)
+            q, k, v = layer(x).view(1, length, 2, 3, 4).permute(3, 0, 2, 1, 4).unbind(0)
+            mask = torch.randn(length, length).to(device).tril(1)
+            mask = {"causal": None, "bias": mask, "truth": mask > -1}[masked]
+            mixed = F.scaled_dot_product_attention(q, k, v, mask, is_causal=mask is None)
+            loss = mixed.square().mean()
+            loss.backward()
+            found += [loss.item(), layer.weight.grad.norm().item()]
+        return found
+
+    with recorder(shape_cap=2), pytest.warns(ShapeCapWarning, match="runs uncompiled"):
+        found = losses(DEVICE)
+    assert found == pytest.approx(losses(CPU), rel=1e-4)
