@@ -325,16 +325,20 @@ def _batch_norm_backward(
     grad, x, weight = _wide(ctx, grad, x, weight)
     mean, rstd = (save_mean, save_rstd) if train else (running_mean, running_var)
     assert mean is not None and rstd is not None
-    mean, rstd = (_beside(value.astype(x.dtype), x) for value in (mean, rstd))
+    mean, rstd = mean.astype(x.dtype), rstd.astype(x.dtype)
     rstd = rstd if train else _reciprocal_std(rstd, eps)
-    normal = (x - mean) * rstd
-    weighted = grad if weight is None else grad * _beside(weight, x)
-    axes = _channel_axes(x)
-    through = _input_gradient(weighted, normal, rstd, axes) if train else weighted * rstd
+    axes, n = _channel_axes(x), number(count(x, _channel_axes(x)), x.dtype)
+    centred = x - _beside(mean, x)
+    total, along = lax.reduce_sum(grad, axes), lax.reduce_sum(grad * centred, axes)
+    through = grad
+    if train:  # the weight, one number a channel, comes last: two sums serve all three gradients
+        slope = along * rstd * rstd / n
+        through = grad - _beside(total / n, x) - centred * _beside(slope, x)
+    through = through * _beside(rstd if weight is None else rstd * weight, x)
     return (
         through if mask[0] else None,
-        lax.reduce_sum(grad * normal, axes) if mask[1] else None,
-        lax.reduce_sum(grad, axes) if mask[2] else None,
+        along * rstd if mask[1] else None,
+        total if mask[2] else None,
     )
 
 
