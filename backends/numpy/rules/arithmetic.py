@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fuse.backends.numpy.rules.context import RuleContext
+from fuse.backends.numpy.rules.context import RuleContext, convert
 from fuse.backends.numpy.rules.elementwise import floats, is_complex, is_float, is_integer, like
 from fuse.backends.numpy.rules.registry import Rule, rule
 
@@ -43,7 +43,10 @@ def _mul(ctx: RuleContext, self: Any, other: Any) -> np.ndarray:
 
 @rule("addcmul")
 def _addcmul(ctx: RuleContext, self: Any, x: Any, y: Any, value: Any = 1) -> np.ndarray:
-    self, x, y = ctx.computed(self, x, y)
+    if "int" in ctx.out[0].dtype:  # of a value that is no integer, its whole part counts
+        self, x, y = (convert(operand, ctx.out[0].dtype) for operand in (self, x, y))
+    else:
+        self, x, y = ctx.computed(self, x, y)
     return np.add(self, like(x, value) * x * y)
 
 
@@ -53,7 +56,11 @@ def _addcdiv(ctx: RuleContext, self: Any, x: Any, y: Any, value: Any = 1) -> np.
     return np.add(self, like(x, value) * x / y)
 
 
-@rule("lerp.Scalar", "lerp.Tensor")
+def _integers(ctx: RuleContext, *_: Any) -> str | None:
+    return "interpolation between integers" if "int" in ctx.out[0].dtype else None
+
+
+@rule("lerp.Scalar", "lerp.Tensor", refuse=_integers)
 def _lerp(ctx: RuleContext, self: Any, end: Any, weight: Any) -> np.ndarray:
     # Interpolates from the nearer end, so that weight 1 gives ``end`` exactly
     # (aten/src/ATen/native/Lerp.h).

@@ -75,7 +75,10 @@ def _mul(ctx: RuleContext, self: Value, other: Value) -> Value:
 
 @rule("addcmul")
 def _addcmul(ctx: RuleContext, self: Value, x: Value, y: Value, value: Value = 1) -> Value:
-    self, x, y = computed(ctx, self, x, y)
+    if is_integer(ctx.out[0].dtype):  # of a value that is no integer, its whole part counts
+        self, x, y = (cast(operand, ctx.out[0].dtype) for operand in (self, x, y))
+    else:
+        self, x, y = computed(ctx, self, x, y)
     return add(self, multiply(scaled(x, value), y))
 
 
@@ -87,6 +90,8 @@ def _addcdiv(ctx: RuleContext, self: Value, x: Value, y: Value, value: Value = 1
 
 @rule("lerp.Scalar", "lerp.Tensor")
 def _lerp(ctx: RuleContext, self: Value, end: Value, weight: Value) -> Value:
+    if is_integer(ctx.out[0].dtype):
+        raise Unsupported("interpolation between integers")  # the CPU refuses it in its own words
     # Interpolates from the nearer end, so that weight 1 gives ``end`` exactly
     # (aten/src/ATen/native/Lerp.h).
     start, end, w = computed(ctx, self, end, weight)

@@ -5,6 +5,7 @@
 #include "describe.cpp" // NOLINT
 #include "device.cpp" // NOLINT
 #include "encode.cpp" // NOLINT
+#include "foreach.cpp" // NOLINT
 #include "generator.cpp" // NOLINT
 #include "host.cpp" // NOLINT
 #include "kernels.cpp" // NOLINT
