@@ -8,7 +8,6 @@
 #include <ATen/ops/unbind.h>
 #include <c10/util/hash.h>
 
-#include <algorithm>
 #include <cstring>
 #include <thread>
 
@@ -380,29 +379,6 @@ bool Recorder::among_storms() {
   auto seen = cursor_->shapes.find(call_.rank_hash);
   refusal_.clear();
   return seen != cursor_->shapes.end() && seen->second.capped && seen->second.meets_known();
-}
-
-bool ShapePlace::meets_known() {
-  if (rest > 0) {
-    --rest;
-    return true;
-  }
-  ++known;
-  return false;
-}
-
-void ShapePlace::meets_unknown() {
-  if (rest > 0) {
-    --rest;
-    return;
-  }
-  if (known < kApart) {
-    rest = pause;
-    pause = std::min(2 * pause, kLongestPause);
-  } else {
-    pause = kFirstPause;
-  }
-  known = 0;
 }
 
 void Recorder::add_to_index(TrieNode& parent) {

@@ -9,6 +9,7 @@
 
 #include "op_info.h"
 #include "python_bridge.h"
+#include "shape_place.h"
 
 namespace fuse {
 
@@ -68,26 +69,6 @@ struct Result {
   int index = 0; // argument number, or first new tensor
   int count = 1; // tensors of a list
   c10::IValue constant{}; // a number that follows from the metadata alone
-};
-
-// Calls at one place of a stream that are equal but for numbers and sizes.
-struct ShapePlace {
-  uint32_t shapes = 0; // how many the trie knows
-  bool capped = false; // it learns no more
-  uint32_t known = 0; // compiled calls since the last one of an unknown shape
-  uint32_t rest = 0; // calls that are still to run uncompiled, whatever their shape
-  uint32_t pause = kFirstPause; // what `rest` will be next
-
-  // A call of a shape that the trie knows, at a capped place; whether it is to run uncompiled.
-  bool meets_known();
-  // A call of a shape that it does not know. Where such calls follow each other closely, what a
-  // compiled one between them saves is lost by coming and going, as in sequences that grow and
-  // start small again. So known shapes rest too for a while, and longer each time.
-  void meets_unknown();
-
- private:
-  static constexpr uint32_t kFirstPause = 16, kLongestPause = 4096;
-  static constexpr uint32_t kApart = 16; // more than a sequence can grow within the known shapes
 };
 
 struct Plan {
