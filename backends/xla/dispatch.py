@@ -36,11 +36,16 @@ else:
     )
 
 
+def _placed(values: tuple[Any, ...]) -> list[jax.Array]:
+    """Arrays as they are: asking JAX to put one where it is takes 20 us."""
+    return [value if isinstance(value, jax.Array) else jax.device_put(value) for value in values]
+
+
 def plain(loaded: Any) -> Callable[..., list[jax.Array]]:
     """The runtime's own call of a loaded executable on one device."""
 
     def call(*arguments: Any) -> list[jax.Array]:
-        results = loaded.execute_sharded([jax.device_put(value) for value in arguments])
+        results = loaded.execute_sharded(_placed(arguments))
         return [parts[0] for parts in results.disassemble_into_single_device_arrays()]
 
     return call
@@ -54,18 +59,18 @@ def compiled(loaded: Any) -> Callable[..., list[jax.Array]]:
     first = plain(loaded)
 
     def miss(*arguments: Any) -> tuple[list[jax.Array], Any, bool]:
-        arguments = tuple(jax.device_put(value) for value in arguments)
-        results = first(*arguments)
+        placed = _placed(arguments)
+        results = first(*placed)
         _, structure = tree_util.dispatch_registry.flatten(results, None)
         data = MeshExecutableFastpathData(
             loaded,
             structure,
-            [value.sharding for value in arguments],
+            [value.sharding for value in placed],
             [value.sharding for value in results],
             [value.aval for value in results],
             [value.committed for value in results],
-            [True] * len(arguments),
-            [None] * len(arguments),
+            [True] * len(placed),
+            [None] * len(placed),
             [],
         )
         return results, data, False
