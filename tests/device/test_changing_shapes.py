@@ -11,7 +11,7 @@ from torch import nn
 
 import fuse
 from fuse.run import ShapeCapWarning
-from tests.device.helpers import DEVICE, Block, recorder
+from tests.device.helpers import DEVICE, Block, mode, recorder
 
 CPU = torch.device("cpu")
 KNOWN = 4
@@ -75,6 +75,14 @@ def test_a_shape_that_comes_often_stays_compiled_among_rare_others(capped: None)
             assert sizes(DEVICE, lengths) == pytest.approx(sizes(CPU, lengths), rel=1e-6)
     assert 0 < counted.uncompiled <= 10 * 3
     assert counted.recorded >= 10 * 30 * 3
+
+
+def test_the_cap_is_of_fused_eager_alone(capped: None):
+    for _ in range(2):
+        grow(DEVICE, 20)
+    with mode("strict"), Counted() as counted:
+        assert grow(DEVICE, 8) == pytest.approx(grow(CPU, 8), rel=1e-6)
+    assert counted.uncompiled == 0
 
 
 def test_what_is_converted_from_a_changing_shape_stays_uncompiled(capped: None):

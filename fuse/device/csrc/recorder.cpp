@@ -356,7 +356,7 @@ TrieNode* Recorder::find_child(
 bool Recorder::storms() {
   // A place that has seen many shapes will see more. On the CPU the call then runs through
   // PyTorch's own kernels on the same memory, at their speed, and compiles nothing.
-  if (shape_cap_ == 0 || mode() != Mode::Fused) {
+  if (!caps_shapes()) {
     return false;
   }
   // The start of a trace is where unrelated programs begin: it counts for less as one place.
@@ -378,7 +378,8 @@ bool Recorder::storms() {
 bool Recorder::among_storms() {
   auto seen = cursor_->shapes.find(call_.rank_hash);
   refusal_.clear();
-  return seen != cursor_->shapes.end() && seen->second.capped && seen->second.meets_known();
+  return caps_shapes() && seen != cursor_->shapes.end() && seen->second.capped &&
+      seen->second.meets_known();
 }
 
 void Recorder::add_to_index(TrieNode& parent) {

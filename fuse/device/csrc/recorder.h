@@ -110,6 +110,9 @@ class Recorder {
   // does, between others.
   bool storms();
   bool among_storms();
+  bool caps_shapes() const {
+    return shape_cap_ != 0 && mode() == Mode::Fused;
+  }
   bool generalise(
       TrieNode& child,
       const c10::OperatorHandle& op,
