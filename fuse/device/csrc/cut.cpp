@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "host.h"
+#include "host_values.h"
 #include "recorder.h"
 #include "signal_hold.h"
 

@@ -3,16 +3,12 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/List.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
-#include <ATen/ops/from_blob.h>
-#include <ATen/ops/zeros.h>
-#include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "generator.h"
+#include "host_values.h"
 #include "one_thread.h"
 
 namespace fuse {
@@ -20,118 +16,6 @@ namespace fuse {
 namespace {
 
 constexpr int64_t kSmall = 1 << 16; // elements: some 10 us of a product with a vector
-
-thread_local CutReason read_reason = CutReason::HostRead;
-
-class ReadReason {
- public:
-  explicit ReadReason(CutReason reason) : before_(std::exchange(read_reason, reason)) {}
-  ~ReadReason() {
-    read_reason = before_;
-  }
-
- private:
-  CutReason before_;
-};
-
-// The bytes of a backend array, kept alive by the tensor.
-at::Tensor fetch(PyObject* array) {
-  GilGuard gil;
-  drain_releases();
-  PyRef bytes = call_engine("get", pack(PyRef::borrow(array)));
-  auto* view = new Py_buffer;
-  if (PyObject_GetBuffer(bytes.get(), view, PyBUF_SIMPLE) != 0) {
-    delete view;
-    throw_python_error();
-  }
-  auto release = [view](void*) {
-    GilGuard inner;
-    PyBuffer_Release(view);
-    delete view;
-  };
-  return at::for_blob(view->buf, {view->len})
-      .deleter(release)
-      .options(at::TensorOptions().dtype(at::kByte))
-      .make_tensor();
-}
-
-// A tensor of these sizes and strides over the memory of a dense host tensor.
-at::Tensor over(
-    const at::Tensor& dense,
-    c10::IntArrayRef sizes,
-    c10::IntArrayRef strides,
-    int64_t offset,
-    c10::ScalarType dtype) {
-  at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
-      c10::Storage(dense.storage()),
-      c10::DispatchKeySet(c10::DispatchKey::CPU),
-      c10::scalarTypeToTypeMeta(dtype));
-  const auto start = dense.storage_offset() * static_cast<int64_t>(dense.element_size()) /
-      static_cast<int64_t>(c10::elementSize(dtype));
-  tensor.unsafeGetTensorImpl()->set_storage_offset(start + offset);
-  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
-  return tensor;
-}
-
-// Every byte of the memory that `tensor` is a part of, from byte `start` on.
-at::Tensor whole_storage(const at::Tensor& tensor, int64_t start) {
-  at::Tensor bytes = at::detail::make_tensor<c10::TensorImpl>(
-      c10::Storage(tensor.storage()),
-      c10::DispatchKeySet(c10::DispatchKey::CPU),
-      caffe2::TypeMeta::Make<uint8_t>());
-  bytes.unsafeGetTensorImpl()->set_storage_offset(start);
-  bytes.unsafeGetTensorImpl()->set_sizes_contiguous(
-      {static_cast<int64_t>(tensor.storage().nbytes()) - start});
-  return bytes;
-}
-
-at::Tensor padded(const at::Tensor& bytes, size_t nbytes) {
-  at::Tensor grown = at::zeros({static_cast<int64_t>(nbytes)}, bytes.options());
-  const auto kept = std::min(nbytes, static_cast<size_t>(bytes.numel()));
-  if (kept != 0) {
-    std::memcpy(grown.mutable_data_ptr(), bytes.const_data_ptr(), kept);
-  }
-  return grown;
-}
-
-// The whole buffer's memory, as a dense tensor of some dtype and shape. A storage grown past its
-// value (resize_) is padded with zeros.
-at::Tensor memory_behind(Buffer* buffer, bool keep) {
-  // A value that is there already needs no lock: changing it at the same time would be a race
-  // of the program's own.
-  const bool there = !buffer->pending && !buffer->poison;
-  Array array = there ? buffer->array : Recorder::global().materialise(buffer, read_reason);
-  const auto options = at::TensorOptions().dtype(at::kByte);
-  if (!array.defined()) {
-    return at::zeros({static_cast<int64_t>(buffer->nbytes)}, options);
-  }
-  at::Tensor dense = array->host();
-  if (!dense.defined()) {
-    dense = fetch(array->get());
-    if (keep) {
-      array->set_host(dense);
-    }
-  }
-  const bool grown = static_cast<size_t>(dense.numel()) * dense.element_size() < buffer->nbytes;
-  return grown ? padded(bytes_of(dense), buffer->nbytes) : dense;
-}
-
-at::Tensor view_of(const at::Tensor& tensor, const at::Tensor& dense) {
-  return over(
-      dense, tensor.sizes(), tensor.strides(), tensor.storage_offset(), tensor.scalar_type());
-}
-
-// Whether the buffer's value is in host memory as a tensor of this very geometry: what one kernel
-// made and another reads as it is. It must not be written to.
-bool is_host_value(const at::Tensor& tensor, const Buffer& buffer) {
-  if (buffer.pending || buffer.poison || !buffer.array.defined()) {
-    return false;
-  }
-  const at::Tensor& host = buffer.array->host();
-  return host.defined() && host.scalar_type() == tensor.scalar_type() &&
-      tensor.storage_offset() == 0 && host.storage_offset() == 0 &&
-      host.sizes() == tensor.sizes() && host.strides() == tensor.strides();
-}
 
 // One call on the host: which device tensors became which CPU tensors.
 class HostCall {
@@ -389,39 +273,6 @@ class HostCall {
 };
 
 } // namespace
-
-at::Tensor bytes_of(const at::Tensor& tensor) {
-  const auto nbytes =
-      static_cast<int64_t>(tensor.numel()) * static_cast<int64_t>(tensor.element_size());
-  at::Tensor bytes = at::detail::make_tensor<c10::TensorImpl>(
-      c10::Storage(tensor.storage()),
-      c10::DispatchKeySet(c10::DispatchKey::CPU),
-      caffe2::TypeMeta::Make<uint8_t>());
-  bytes.unsafeGetTensorImpl()->set_storage_offset(
-      tensor.storage_offset() * static_cast<int64_t>(tensor.element_size()));
-  bytes.unsafeGetTensorImpl()->set_sizes_contiguous({nbytes});
-  return bytes;
-}
-
-at::Tensor host_tensor(const at::Tensor& tensor) {
-  if (tensor.numel() == 0) {
-    return at::empty(tensor.sizes(), at::TensorOptions().dtype(tensor.scalar_type()));
-  }
-  Buffer* buffer = Buffer::of(tensor);
-  return is_host_value(tensor, *buffer) ? buffer->array->host()
-                                        : view_of(tensor, memory_behind(buffer, false));
-}
-
-PyRef to_backend(const ArrayHandle& handle, uint32_t layout, int8_t device) {
-  const Layout& shape = LayoutTable::global().get(layout);
-  return call_engine(
-      "put",
-      pack(
-          PyRef::steal(checked(THPVariable_Wrap(bytes_of(handle.host())))),
-          PyRef::borrow(dtype_name(shape.dtype)),
-          make_tuple(shape.shape),
-          make_int(device)));
-}
 
 void run_on_host(
     const c10::OperatorHandle& op,

@@ -25,8 +25,9 @@
 #include <torch/library.h>
 
 #include "device.h"
-#include "host.h"
+#include "host_values.h"
 #include "kernels.h"
+#include "prepare.h"
 #include "recorder.h"
 
 namespace fuse {

@@ -195,7 +195,4 @@ class Recorder {
   Recorder();
 };
 
-// The tensor with lazy conjugation and negation carried out.
-at::Tensor resolved(const at::Tensor& tensor);
-
 } // namespace fuse

@@ -1,0 +1,41 @@
+// Values of the device in host memory.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "recorder.h"
+
+namespace fuse {
+
+// Why this thread reads, if a read cuts: for as long as this lives.
+class ReadReason {
+ public:
+  explicit ReadReason(CutReason reason);
+  ~ReadReason();
+  ReadReason(const ReadReason&) = delete;
+  ReadReason& operator=(const ReadReason&) = delete;
+
+ private:
+  CutReason before_;
+};
+
+// The whole buffer's memory, as a dense tensor of some dtype and shape, which is kept with the
+// value if `keep`. A storage grown past its value (resize_) is padded with zeros. Cuts if the
+// value is pending.
+at::Tensor memory_behind(Buffer* buffer, bool keep);
+// What `tensor` is a view of, in host memory: its sizes, strides and offset over `dense`.
+at::Tensor view_of(const at::Tensor& tensor, const at::Tensor& dense);
+// Whether the buffer's value is in host memory as a tensor of this very geometry: what one kernel
+// made and another reads as it is. It must not be written to.
+bool is_host_value(const at::Tensor& tensor, const Buffer& buffer);
+// The value of a device tensor as a CPU tensor of its own sizes and strides; not to be written.
+// Shares memory with the backend where the platform is the CPU. Cuts if the value is pending.
+at::Tensor host_tensor(const at::Tensor& tensor);
+// The bytes behind a CPU tensor that is dense in memory, as a flat uint8 tensor sharing them.
+at::Tensor bytes_of(const at::Tensor& tensor);
+// Every byte of the memory that `tensor` is a part of, from byte `start` on.
+at::Tensor whole_storage(const at::Tensor& tensor, int64_t start);
+// A backend array of a value that is in host memory only. GIL held.
+PyRef to_backend(const ArrayHandle& handle, uint32_t layout, int8_t device);
+
+} // namespace fuse
