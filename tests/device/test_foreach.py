@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import fuse
-from tests.device.helpers import DEVICE
+from tests.device.helpers import DEVICE, run
 
 CPU = torch.device("cpu")
 Tensors = list[torch.Tensor]
@@ -90,7 +90,7 @@ def test_lists_that_do_not_fit(call: str):
 
 
 def test_views_of_one_tensor_are_written_in_order():
-    def run(device: torch.device) -> Any:
+    def written(device: torch.device) -> Any:
         whole = torch.arange(12.0, device=device)
         parts = [whole[:6], whole[6:], whole[:6]]
         torch._foreach_add_(parts, [whole[6:], whole[:6], whole[6:]])
@@ -98,7 +98,7 @@ def test_views_of_one_tensor_are_written_in_order():
         return whole.tolist()
 
     for _ in range(3):
-        assert run(DEVICE) == run(CPU)
+        assert written(DEVICE) == written(CPU)
 
 
 def test_a_changing_number_makes_nothing_new():
@@ -120,3 +120,16 @@ def test_what_autograd_saved_is_known_to_have_changed():
         torch._foreach_add_([middle], 1.0)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         out.sum().backward()
+
+
+def test_lists_on_two_devices_are_refused():
+    code = (
+        "import torch\n"
+        "x, y = (torch.ones(3, device=f'tpu:{index}') for index in range(2))\n"
+        "try:\n"
+        "    torch._foreach_add_([x], [y])\n"
+        "except RuntimeError as error:\n"
+        "    print(error)\n"
+    )
+    said = run(code, XLA_FLAGS="--xla_force_host_platform_device_count=2")
+    assert "found at least two devices, tpu:0 and tpu:1" in said

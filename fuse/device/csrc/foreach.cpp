@@ -47,8 +47,8 @@ class Recorded {
   const OpInfo& info_;
 };
 
-// Whether the tensors with the same place in each list are floating point, of the device, and
-// equal in sizes and dtype: then the results are too.
+// Whether the tensors with the same place in each list are floating point, on one device
+// of this kind, and equal in sizes and dtype: then the results are too.
 template <typename... Lists>
 bool are_alike(at::TensorList first, const Lists&... others) {
   if (first.empty() || ((others.size() != first.size()) || ...)) {
@@ -57,7 +57,7 @@ bool are_alike(at::TensorList first, const Lists&... others) {
   for (size_t at = 0; at < first.size(); ++at) {
     const at::Tensor& one = first[at];
     auto like = [&](const at::Tensor& other) {
-      return other.is_privateuseone() && other.scalar_type() == one.scalar_type() &&
+      return other.device() == one.device() && other.scalar_type() == one.scalar_type() &&
           other.sizes() == one.sizes();
     };
     if (!one.is_privateuseone() || !c10::isFloatingType(one.scalar_type()) ||

@@ -36,22 +36,23 @@ at::Tensor fetch(PyObject* array) {
       .make_tensor();
 }
 
-// A tensor of these sizes and strides over the memory of a dense host tensor.
-at::Tensor over(
-    const at::Tensor& dense,
-    c10::IntArrayRef sizes,
-    c10::IntArrayRef strides,
-    int64_t offset,
-    c10::ScalarType dtype) {
+int64_t first_byte(const at::Tensor& tensor) {
+  return tensor.storage_offset() * static_cast<int64_t>(tensor.element_size());
+}
+
+// A CPU tensor over the memory of `owner`, still without sizes.
+at::Tensor sharing(const at::Tensor& owner, caffe2::TypeMeta dtype, int64_t offset) {
   at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
-      c10::Storage(dense.storage()),
-      c10::DispatchKeySet(c10::DispatchKey::CPU),
-      c10::scalarTypeToTypeMeta(dtype));
-  const auto start = dense.storage_offset() * static_cast<int64_t>(dense.element_size()) /
-      static_cast<int64_t>(c10::elementSize(dtype));
-  tensor.unsafeGetTensorImpl()->set_storage_offset(start + offset);
-  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
+      c10::Storage(owner.storage()), c10::DispatchKeySet(c10::DispatchKey::CPU), dtype);
+  tensor.unsafeGetTensorImpl()->set_storage_offset(offset);
   return tensor;
+}
+
+// `count` bytes of the memory of `owner`, from byte `start` on.
+at::Tensor bytes_from(const at::Tensor& owner, int64_t start, int64_t count) {
+  at::Tensor bytes = sharing(owner, caffe2::TypeMeta::Make<uint8_t>(), start);
+  bytes.unsafeGetTensorImpl()->set_sizes_contiguous({count});
+  return bytes;
 }
 
 at::Tensor padded(const at::Tensor& bytes, size_t nbytes) {
@@ -72,14 +73,7 @@ ReadReason::~ReadReason() {
 }
 
 at::Tensor whole_storage(const at::Tensor& tensor, int64_t start) {
-  at::Tensor bytes = at::detail::make_tensor<c10::TensorImpl>(
-      c10::Storage(tensor.storage()),
-      c10::DispatchKeySet(c10::DispatchKey::CPU),
-      caffe2::TypeMeta::Make<uint8_t>());
-  bytes.unsafeGetTensorImpl()->set_storage_offset(start);
-  bytes.unsafeGetTensorImpl()->set_sizes_contiguous(
-      {static_cast<int64_t>(tensor.storage().nbytes()) - start});
-  return bytes;
+  return bytes_from(tensor, start, static_cast<int64_t>(tensor.storage().nbytes()) - start);
 }
 
 at::Tensor memory_behind(Buffer* buffer, bool keep) {
@@ -103,8 +97,10 @@ at::Tensor memory_behind(Buffer* buffer, bool keep) {
 }
 
 at::Tensor view_of(const at::Tensor& tensor, const at::Tensor& dense) {
-  return over(
-      dense, tensor.sizes(), tensor.strides(), tensor.storage_offset(), tensor.scalar_type());
+  const auto start = first_byte(dense) / static_cast<int64_t>(tensor.element_size());
+  at::Tensor view = sharing(dense, tensor.dtype(), start + tensor.storage_offset());
+  view.unsafeGetTensorImpl()->set_sizes_and_strides(tensor.sizes(), tensor.strides());
+  return view;
 }
 
 bool is_host_value(const at::Tensor& tensor, const Buffer& buffer) {
@@ -118,16 +114,8 @@ bool is_host_value(const at::Tensor& tensor, const Buffer& buffer) {
 }
 
 at::Tensor bytes_of(const at::Tensor& tensor) {
-  const auto nbytes =
-      static_cast<int64_t>(tensor.numel()) * static_cast<int64_t>(tensor.element_size());
-  at::Tensor bytes = at::detail::make_tensor<c10::TensorImpl>(
-      c10::Storage(tensor.storage()),
-      c10::DispatchKeySet(c10::DispatchKey::CPU),
-      caffe2::TypeMeta::Make<uint8_t>());
-  bytes.unsafeGetTensorImpl()->set_storage_offset(
-      tensor.storage_offset() * static_cast<int64_t>(tensor.element_size()));
-  bytes.unsafeGetTensorImpl()->set_sizes_contiguous({nbytes});
-  return bytes;
+  const auto nbytes = tensor.numel() * static_cast<int64_t>(tensor.element_size());
+  return bytes_from(tensor, first_byte(tensor), nbytes);
 }
 
 at::Tensor host_tensor(const at::Tensor& tensor) {

@@ -3,6 +3,7 @@
 
 #include <c10/util/hash.h>
 
+#include <algorithm>
 #include <cstring>
 #include <thread>
 
@@ -111,7 +112,7 @@ void Recorder::record(const c10::OperatorHandle& op, const OpInfo& info, torch::
 bool Recorder::try_record(
     const c10::OperatorHandle& op, const OpInfo& info, torch::jit::Stack* stack) {
   auto arguments = torch::jit::last(*stack, info.kinds.size());
-  const int8_t device = device_of(arguments).index() < 0 ? 0 : device_of(arguments).index();
+  const int8_t device = std::max<int8_t>(device_of(arguments).index(), 0);
   if (device != device_) {
     cut_locked(CutReason::DeviceChange);
     device_ = device;
@@ -220,10 +221,12 @@ bool Recorder::storms() {
 }
 
 bool Recorder::among_storms() {
+  if (!caps_shapes()) {
+    return false;
+  }
   auto seen = cursor_->shapes.find(call_.rank_hash);
   refusal_.clear();
-  return caps_shapes() && seen != cursor_->shapes.end() && seen->second.capped &&
-      seen->second.meets_known();
+  return seen != cursor_->shapes.end() && seen->second.capped && seen->second.meets_known();
 }
 
 void Recorder::add_to_index(TrieNode& parent) {
