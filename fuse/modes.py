@@ -80,7 +80,7 @@ class _EagerMode(Generic[Model]):
         set_mode(self.mode, check=self.check)
         if isinstance(self.model, torch.nn.Module):
             self._home.append({name: t.device for name, t in _tensors(self.model).items()})
-            _move(self.model, "tpu")
+            self.model.to("tpu")
         return self
 
     def __exit__(
@@ -136,19 +136,9 @@ def _tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     return dict(model.named_parameters()) | dict(model.named_buffers())
 
 
-def _move(model: torch.nn.Module, device: torch.device | str) -> None:
-    """Move a model so that its parameters stay the same objects: optimizers hold them."""
-    before = torch.__future__.get_swap_module_params_on_conversion()
-    torch.__future__.set_swap_module_params_on_conversion(True)
-    try:
-        model.to(device)
-    finally:
-        torch.__future__.set_swap_module_params_on_conversion(before)
-
-
 def _send_home(model: torch.nn.Module, home: dict[str, torch.device]) -> None:
     devices = set(home.values())
-    _move(model, next(iter(devices)) if len(devices) == 1 else "cpu")
+    model.to(next(iter(devices)) if len(devices) == 1 else "cpu")
     for name, tensor in _tensors(model).items():
         if len(devices) > 1 and name in home:
             tensor.data = tensor.data.to(home[name])

@@ -15,3 +15,4 @@
 #include "prepare.cpp" // NOLINT
 #include "python_bridge.cpp" // NOLINT
 #include "recorder.cpp" // NOLINT
+#include "storage.cpp" // NOLINT

@@ -13,7 +13,6 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/scalar_tensor.h>
-#include <ATen/ops/set_native.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/unfold_native.h>
 #include <ATen/ops/view_as_complex_native.h>
@@ -115,62 +114,6 @@ at::Tensor empty_strided(
   check_dense(layout);
   const auto type = dtype.value_or(c10::typeMetaToScalarType(c10::get_default_dtype()));
   return new_tensor(sizes, strides, type, index_of(device));
-}
-
-const at::Tensor& resize_(
-    const at::Tensor& self, c10::IntArrayRef sizes, std::optional<c10::MemoryFormat> format) {
-  if (self.sizes() == sizes) {
-    return self;
-  }
-  resize_contiguous(self, sizes);
-  if (format.has_value()) {
-    self.unsafeGetTensorImpl()->empty_tensor_restride(*format);
-  }
-  return self;
-}
-
-at::Tensor& set_source_storage(
-    at::Tensor& self,
-    at::Storage source,
-    int64_t offset,
-    c10::IntArrayRef sizes,
-    c10::IntArrayRef strides) {
-  auto* impl = self.unsafeGetTensorImpl();
-  TORCH_CHECK(
-      source.device() == self.device(),
-      "Attempted to set the storage of a tensor on device \"",
-      self.device(),
-      "\" to a storage on different device \"",
-      source.device(),
-      "\".");
-  impl->set_storage_keep_dtype(std::move(source));
-  impl->set_storage_offset(offset);
-  if (strides.empty() && !sizes.empty()) {
-    impl->set_sizes_contiguous(sizes);
-  } else {
-    impl->set_sizes_and_strides(sizes, strides);
-  }
-  const size_t needed = at::detail::computeStorageNbytes(
-      impl->sizes(), impl->strides(), impl->dtype().itemsize(), static_cast<size_t>(offset));
-  if (needed > impl->unsafe_storage().nbytes()) {
-    resize_storage(*impl->unsafe_storage().unsafeGetStorageImpl(), needed);
-  }
-  return self;
-}
-
-at::Tensor& set_source_whole(at::Tensor& self, at::Storage source) {
-  const auto count = static_cast<int64_t>(source.nbytes() / self.dtype().itemsize());
-  return set_source_storage(self, std::move(source), 0, count, {});
-}
-
-at::Tensor& set_source_tensor(at::Tensor& self, const at::Tensor& source) {
-  return set_source_storage(
-      self, source.storage(), source.storage_offset(), source.sizes(), source.strides());
-}
-
-at::Tensor& set_nothing(at::Tensor& self) {
-  auto empty = new_tensor({0}, {1}, self.scalar_type(), self.device().index());
-  return set_source_storage(self, empty.storage(), 0, 0, {});
 }
 
 // ---- copies ---------------------------------------------------------------------------
@@ -416,11 +359,6 @@ class RecordKernel final : public c10::OperatorKernel {
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("empty.memory_format", &empty);
   m.impl("empty_strided", &empty_strided);
-  m.impl("resize_", &resize_);
-  m.impl("set_.source_Storage_storage_offset", &set_source_storage);
-  m.impl("set_.source_Storage", &set_source_whole);
-  m.impl("set_.source_Tensor", &set_source_tensor);
-  m.impl("set_", &set_nothing);
   m.impl("copy_", &copy_);
   m.impl("_copy_from", &copy_from);
   m.impl("_copy_from_and_resize", &copy_from_and_resize);
