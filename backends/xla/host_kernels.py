@@ -26,6 +26,7 @@ TARGETS: Final = (
     "fuse_attention_gradient",
     "fuse_convolution",
     "fuse_convolution_gradient",
+    "fuse_grouped_product",
     "fuse_product",
 )
 _registered: dict[str, str] = {}
@@ -39,7 +40,7 @@ def register(library: Path) -> None:
     for target in TARGETS:
         handler = jax.ffi.pycapsule(getattr(handlers, target))
         jax.ffi.register_ffi_target(target, handler, platform="cpu")
-    _registered["kernels"] = f"torch {torch.__version__}, 4"
+    _registered["kernels"] = f"torch {torch.__version__}, 5"
 
 
 def version() -> str:

@@ -17,7 +17,7 @@ from torch import _meta_registrations as inference
 from torch._decomp import decompositions
 from torch._prims_common import suggest_memory_format
 
-from fuse.trace import meta_nearest, meta_out
+from fuse.trace import meta_nearest, meta_out, meta_products
 
 _REPLACED = frozenset(
     {
@@ -25,6 +25,8 @@ _REPLACED = frozenset(
         "_fft_c2c",
         "_fft_c2r",
         "_fft_r2c",
+        "_grouped_mm",
+        "histc",
         "max_unpool2d",
     }
 )
@@ -66,6 +68,18 @@ def _geqrf(self: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     # LAPACK's packed factors: column after column.
     packed = torch.empty_like(self.mT, memory_format=torch.contiguous_format).mT
     return packed, self.new_empty((*self.shape[:-2], min(self.shape[-2:])))
+
+
+@_meta("histc")
+def _histc(self: torch.Tensor, bins: int = 100, min: float = 0, max: float = 0) -> torch.Tensor:
+    # PyTorch's own inference refuses integers, which its accelerators count and its CPU does not.
+    if bins <= 0:
+        raise RuntimeError(f"histc(): bins must be > 0, but got {bins}")
+    if max < min:
+        raise RuntimeError("histc(): max must be larger than min")
+    if self.dtype == torch.bool or self.is_complex():
+        raise NotImplementedError("histc() counts real numbers alone")
+    return self.new_empty((bins,))
 
 
 @_meta("_thnn_fused_lstm_cell")
@@ -157,10 +171,14 @@ def _max_unpool2d(
     return result.contiguous(memory_format=suggest_memory_format(self))
 
 
+def _tables() -> dict[str, Callable[..., Any]]:
+    return _TABLE | meta_nearest.TABLE | meta_out.TABLE | meta_products.TABLE
+
+
 def register() -> torch.library.Library:
     """Register what is missing; the registrations last as long as the returned library."""
     library = torch.library.Library("aten", "IMPL", "Meta")
-    for name, function in (_TABLE | meta_nearest.TABLE | meta_out.TABLE).items():
+    for name, function in _tables().items():
         known = torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", "Meta")
         if not known or name in _REPLACED or name in meta_nearest.TABLE:
             library.impl(name, function, allow_override=True)

@@ -1,4 +1,4 @@
-"""NumPy's rules of matrix products and convolutions: XLA's cases."""
+"""NumPy's rules of matrix products, also of groups, and convolutions: XLA's cases."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fuse.backends.numpy.rules.registry import REFUSALS
-from tests.backend import test_rules_convolution, test_rules_matmul
+from tests.backend import test_rules_convolution, test_rules_grouped, test_rules_matmul
 from tests.backend.numpy_harness import (
     RULES,
     RuleContext,
@@ -24,6 +24,7 @@ adopt(
     leave_out=("test_every_rule_is_registered", "test_scales_of_blocks_are_refused"),
 )
 adopt(test_rules_convolution, globals())
+adopt(test_rules_grouped, globals())
 
 
 @pytest.mark.parametrize("dtype", (torch.float16, torch.bfloat16), ids=str)
@@ -49,4 +50,4 @@ def test_scales_of_blocks_have_no_definition() -> None:
 
 
 def test_every_rule_is_called() -> None:
-    assert unreached("matmul", "convolution") == set()
+    assert unreached("matmul", "grouped", "convolution") == set()

@@ -16,6 +16,7 @@ import torch
 
 from fuse.backends.xla.rules.registry import RuleContext, Unsupported
 from fuse.backends.xla.rules.sorting import stable_order
+from fuse.trace.spec import TensorSpec
 from tests.backend.rule_harness import RULES, check, run, to_array, to_tensor, unreached
 
 NAN, INF = float("nan"), float("inf")
@@ -232,6 +233,21 @@ def test_histc(dtype: torch.dtype) -> None:
     check("histc", torch.full((5,), 2.0, dtype=dtype), 3)
     check("histc", torch.tensor([0.0, 1.0, 2.0, NAN, 5.0], dtype=dtype), 4, 0, 2)
     check("histc", torch.empty(0, dtype=dtype), 4)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "int64"])
+def test_histc_of_integers(dtype: str) -> None:
+    """PyTorch has it on accelerators alone: compare with counts of what stands there."""
+    values = torch.tensor([0, 7, 3, 3, 1, 7, 2, 9, 100, 127], dtype=getattr(torch, dtype))
+    for arguments, expected in (
+        ((8, 0, 7), [1, 1, 1, 2, 0, 0, 0, 2]),
+        ((4, 0, 7), [2, 3, 0, 2]),
+        ((2,), [8, 2]),
+    ):
+        context = RuleContext((TensorSpec(dtype, (arguments[0],)),), dtype)
+        with jax.enable_x64(True):
+            found = to_tensor(RULES["histc"](context, to_array(values), *arguments))
+        assert found.tolist() == expected, arguments
 
 
 def test_every_rule_is_reached() -> None:

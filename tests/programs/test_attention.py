@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 
 import pytest
 import torch
@@ -45,7 +46,90 @@ def test_multihead_attention_with_masks():
             again, none = model(x, x, x, key_padding_mask=pad, need_weights=False)
         return y, weights, again, none, [p.grad for p in model.parameters()]
 
-    compare_with_cpu(program, fallbacks=frozenset({"_native_multi_head_attention"}))
+    compare_with_cpu(program)
+
+
+def hidden(*rows):
+    """A padding mask of 5 keys: which of them are not seen."""
+    return torch.tensor([[name == "x" for name in row] for row in rows])
+
+
+@pytest.mark.parametrize("average", [True, False])
+@pytest.mark.parametrize("masks", ["none", "padding", "attention", "both"])
+def test_inference_of_multihead_attention(masks, average):
+    def program(device):
+        model = nn.MultiheadAttention(8, 2, batch_first=True).eval().to(device)
+        x = torch.randn(3, 5, 8).to(device)
+        options = {}
+        if masks in ("padding", "both"):
+            options["key_padding_mask"] = hidden(".....", "..xxx", "xxxxx").to(device)
+        if masks in ("attention", "both"):
+            options["attn_mask"] = torch.ones(5, 5, dtype=torch.bool).triu(1).to(device)
+        with torch.no_grad():
+            return model(x, x, x, average_attn_weights=average, **options)
+
+    compare_with_cpu(program, runs=2)
+
+
+@pytest.mark.parametrize("norm_first", [True, False])
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+@pytest.mark.parametrize("masked", [True, False])
+def test_inference_of_a_transformer_encoder(norm_first, activation, masked):
+    """The modules call one kernel a layer, which has no rule: it is a program of others."""
+
+    def program(device):
+        layer = nn.TransformerEncoderLayer(
+            8, 2, 16, activation=activation, norm_first=norm_first, batch_first=True
+        )
+        model = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval().to(device)
+        x = torch.randn(2, 5, 8).to(device)
+        mask = hidden("..x..", "xx...").to(device) if masked else None
+        with torch.no_grad():
+            return model(x, src_key_padding_mask=mask)
+
+    compare_with_cpu(program, runs=2)
+
+
+def test_an_encoder_of_padded_sequences():
+    """PyTorch makes nested tensors of sequences padded at their ends; the device goes on with
+    the mask. What stands at the padding is anything."""
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    model = nn.TransformerEncoder(layer, 2).eval()
+    x, mask = torch.randn(2, 5, 8), hidden(".....", "..xxx")
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The PyTorch API of nested tensors", UserWarning)
+        expected = model(x, src_key_padding_mask=mask)
+        found = model.to("tpu")(x.to("tpu"), src_key_padding_mask=mask.to("tpu")).cpu()
+    torch.testing.assert_close(found[~mask], expected[~mask])
+
+
+def test_nested_tensors_are_refused():
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    model = nn.TransformerEncoder(layer, 2, mask_check=False).eval().to("tpu")
+    with torch.no_grad(), pytest.raises(RuntimeError, match="enable_nested_tensor=False"):
+        model(
+            torch.randn(2, 5, 8).to("tpu"), src_key_padding_mask=hidden("...xx", ".....").to("tpu")
+        )
+
+
+def test_wrong_arguments_of_attention_for_inference():
+    x, weight, bias = (torch.zeros(*shape, device="tpu") for shape in ((2, 5, 8), (24, 8), (24,)))
+
+    def call(x, width, heads, weight, *options):
+        rest = (weight, bias, torch.zeros(8, 8, device="tpu"), torch.zeros(8, device="tpu"))
+        return torch._native_multi_head_attention(x, x, x, width, heads, *rest, *options)
+
+    with pytest.raises(RuntimeError, match="expected 3-D `query`, got 2-D tensor"):
+        call(x[0], 8, 2, weight)
+    with pytest.raises(RuntimeError, match="embed_dim 6 didn't match last dim of query 8"):
+        call(x, 6, 2, weight)
+    with pytest.raises(RuntimeError, match=r"of shape \[24, 8\], got \[8, 8\]"):
+        call(x, 8, 2, weight[:8])
+    with pytest.raises(RuntimeError, match="8 must divide evenly by `num_head` 3"):
+        call(x, 8, 3, weight)
+    with pytest.raises(RuntimeError, match="Mask Type should be 0 .* not None"):
+        call(x, 8, 2, weight, hidden(".....", "....."))
 
 
 def test_a_transformer_layer_trains():

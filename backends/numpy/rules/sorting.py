@@ -208,9 +208,11 @@ def _isin(
 def _histc(ctx: RuleContext, x: Array, bins: int = 100, low: float = 0, high: float = 0) -> Array:
     """Counts in equal bins; equal limits stand for the data's own range.
 
-    Where PyTorch raises for a range that is not finite, every count is 0.
+    Where PyTorch raises for a range that is not finite, every count is 0. Integers, which its CPU
+    kernel does not take, go to bins as on its accelerators, by integer division.
     """
-    x = x.reshape(-1)
+    integers = np.issubdtype(x.dtype, np.integer)
+    x = x.reshape(-1).astype(np.int64 if integers else x.dtype)
     first, last = x.dtype.type(low), x.dtype.type(high)
     if first == last and x.size:
         first, last = x.min(), x.max()
@@ -219,5 +221,6 @@ def _histc(ctx: RuleContext, x: Array, bins: int = 100, low: float = 0, high: fl
     inside = x[(x >= first) & (x <= last)]
     if not (math.isfinite(first) and math.isfinite(last)):
         inside = inside[:0]
-    bin_of = ((inside - first) * x.dtype.type(bins) / (last - first)).astype(np.int64)
+    share = (inside - first) * x.dtype.type(bins)
+    bin_of = (share // (last - first) if integers else share / (last - first)).astype(np.int64)
     return np.bincount(np.minimum(bin_of, bins - 1), minlength=bins)

@@ -14,6 +14,7 @@ import fuse.backends.xla.rules.factories  # noqa: F401
 import fuse.backends.xla.rules.fft  # noqa: F401
 import fuse.backends.xla.rules.fused_optimizers  # noqa: F401
 import fuse.backends.xla.rules.grid_sample  # noqa: F401
+import fuse.backends.xla.rules.grouped  # noqa: F401
 import fuse.backends.xla.rules.indexing  # noqa: F401
 import fuse.backends.xla.rules.linalg  # noqa: F401
 import fuse.backends.xla.rules.linalg_solve  # noqa: F401

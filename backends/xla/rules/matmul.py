@@ -138,8 +138,8 @@ def _library(ctx: RuleContext, x: jax.Array, y: jax.Array, dims: Dimensions) -> 
     """The product by PyTorch's CPU library, which reads transposed operands where they lie."""
     (x_contracting, y_contracting), (x_batch, y_batch) = dims
     shape = (*(x.shape[axis] for axis in x_batch), _free(x, dims, 0), _free(y, dims, 1))
-    x, x_order = _lying(x, ctx.order(x), x_batch, x_contracting[0], last=True)
-    y, y_order = _lying(y, ctx.order(y), y_batch, y_contracting[0], last=False)
+    x, x_order = lying(x, ctx.order(x), x_batch, x_contracting[0], last=True)
+    y, y_order = lying(y, ctx.order(y), y_batch, y_contracting[0], last=False)
     out = jax.ShapeDtypeStruct(shape, x.dtype)
     product: jax.Array = host_kernels.call(
         "fuse_product", out, x, y, x_order=x_order, y_order=y_order
@@ -147,7 +147,7 @@ def _library(ctx: RuleContext, x: jax.Array, y: jax.Array, dims: Dimensions) -> 
     return product
 
 
-def _lying(
+def lying(
     value: jax.Array, order: tuple[int, ...], batch: tuple[int, ...], inner: int, last: bool
 ) -> tuple[jax.Array, tuple[int, ...]]:
     """The operand as it lies in memory, and which dimension of the matrices each of its is.

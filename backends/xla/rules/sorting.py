@@ -301,9 +301,11 @@ def _isin(
 def _histc(ctx: RuleContext, x: jax.Array, bins: int = 100, low: Any = 0, high: Any = 0) -> Any:
     """Counts in equal bins; equal limits stand for the data's own range.
 
-    Where PyTorch raises for a range that is not finite, every count is 0.
+    Where PyTorch raises for a range that is not finite, every count is 0. Integers, which its CPU
+    kernel does not take, go to bins as on its accelerators, by integer division.
     """
-    x = x.reshape(-1)
+    integers, kept = jnp.issubdtype(x.dtype, jnp.integer), x.dtype
+    x = x.reshape(-1).astype(jnp.int64 if integers else x.dtype)
     low, high = number(low, x.dtype), number(high, x.dtype)
     if x.size:
         own = low == high
@@ -314,6 +316,7 @@ def _histc(ctx: RuleContext, x: jax.Array, bins: int = 100, low: Any = 0, high: 
     flat = low == high
     low, high = jnp.where(flat, low - 1, low), jnp.where(flat, high + 1, high)
     inside = (x >= low) & (x <= high)
-    bin_of = ((x - low) * number(bins, x.dtype) / (high - low)).astype(jnp.int32)
+    share = (x - low) * number(bins, x.dtype)
+    bin_of = (share // (high - low) if integers else share / (high - low)).astype(jnp.int32)
     bin_of = jnp.where(inside, lax.min(bin_of, jnp.full_like(bin_of, bins - 1)), bins)
-    return jnp.zeros((bins,), x.dtype).at[bin_of].add(jnp.ones_like(x), mode="drop")
+    return jnp.zeros((bins,), kept).at[bin_of].add(jnp.ones_like(x, kept), mode="drop")

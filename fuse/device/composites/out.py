@@ -38,7 +38,8 @@ def with_out(function: Callable[..., Any], overload: Any) -> Callable[..., Any]:
         if len(outs) == 1 and isinstance(outs[0], (list, tuple)):
             outs = list(outs[0])
         for out, result in zip(outs, results, strict=True):
-            _store(out, result)
+            if result is not None:
+                _store(out, result)
         if not overload._schema.returns:
             return None
         return outs[0] if len(outs) == 1 else tuple(outs)

@@ -6,6 +6,7 @@
 #include <ATen/ops/mm.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "laid.h"
 #include "shares.h"
@@ -60,6 +61,70 @@ ffi::Error product(
   return ffi::Error::Success();
 }
 
+// The operands and the result of one group: the rows (or columns) from `start` to `end`, and
+// what the others have for the group.
+struct Group {
+  at::Tensor x;
+  at::Tensor y;
+  at::Tensor out;
+
+  Group(
+      const at::Tensor& x_whole,
+      const at::Tensor& y_whole,
+      const at::Tensor& out_whole,
+      int64_t number,
+      int64_t start,
+      int64_t end) {
+    const auto part = [=](const at::Tensor& whole, int64_t dimension) {
+      return whole.dim() > 2 ? whole.select(0, number)
+                             : whole.narrow(dimension, start, end - start);
+    };
+    // Of two matrices the sums are split, of a stack and a matrix the rows or the columns.
+    const bool sums = out_whole.dim() > 2;
+    x = part(x_whole, sums ? 1 : 0);
+    y = part(y_whole, sums ? 0 : 1);
+    out = part(out_whole, x_whole.dim() > 2 ? 1 : 0);
+  }
+};
+
+// As `product`, but group after group: each ends where `ends` says and begins where the one
+// before it ends. What lies in no group is 0.
+ffi::Error grouped_product(
+    ffi::ThreadPool pool,
+    ffi::AnyBuffer x,
+    ffi::AnyBuffer y,
+    ffi::AnyBuffer ends,
+    ffi::Result<ffi::AnyBuffer> out,
+    Integers x_order,
+    Integers y_order) {
+  const at::Tensor left = laid(x, list(x_order));
+  const at::Tensor right = laid(y, list(y_order));
+  const at::Tensor result = dense(*out);
+  const bool columns = left.dim() > 2;
+  const int64_t split = columns ? right.size(1) : left.size(result.dim() > 2 ? 1 : 0);
+  std::vector<Group> groups;
+  int64_t start = 0;
+  for (size_t number = 0; number < ends.element_count(); ++number) {
+    const int64_t end = std::clamp<int64_t>(ends.typed_data<int32_t>()[number], start, split);
+    groups.emplace_back(left, right, result, static_cast<int64_t>(number), start, end);
+    start = end;
+  }
+  if (result.dim() == 2) {
+    result.narrow(columns ? 1 : 0, start, split - start).zero_();
+  }
+  // Two stacks never come here, and a stack's matrices see a part of the other operand each.
+  const double inner = static_cast<double>(result.dim() > 2 ? split : left.size(-1));
+  const double work = inner * static_cast<double>(result.size(-2) * result.size(-1));
+  const int64_t parts = std::max(result.size(-2), result.size(-1));
+  const int64_t shares = Shares::count(pool, parts, work, kShareProducts, kSharesPerThread);
+  Shares::run(pool, shares, [&](int64_t share) {
+    for (const Group& group : groups) {
+      multiply(group.x, group.y, group.out, share, shares);
+    }
+  });
+  return ffi::Error::Success();
+}
+
 } // namespace
 } // namespace fuse
 
@@ -71,6 +136,18 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(
     fuse::product,
     xla::ffi::Ffi::Bind()
         .Ctx<xla::ffi::ThreadPool>()
+        .Arg<xla::ffi::AnyBuffer>()
+        .Arg<xla::ffi::AnyBuffer>()
+        .Ret<xla::ffi::AnyBuffer>()
+        .Attr<fuse::Integers>("x_order")
+        .Attr<fuse::Integers>("y_order"));
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(
+    fuse_grouped_product,
+    fuse::grouped_product,
+    xla::ffi::Ffi::Bind()
+        .Ctx<xla::ffi::ThreadPool>()
+        .Arg<xla::ffi::AnyBuffer>()
         .Arg<xla::ffi::AnyBuffer>()
         .Arg<xla::ffi::AnyBuffer>()
         .Ret<xla::ffi::AnyBuffer>()
