@@ -30,6 +30,7 @@ from fuse.describe import build_node, call_key, pinned_places, renumbered
 from fuse.errors import ExecutionError, HostFallbackError, VerifyError, describe
 from fuse.executables import Executables, Found, chunk_text, key_of
 from fuse.flight import Flight
+from fuse.plan.changing import Forms
 from fuse.plan.plan import Plan, PlannedChunk
 from fuse.plan.planner import plan as make_plan
 from fuse.plans import Named, Plans
@@ -95,6 +96,7 @@ class Engine:
         self.recall = Recall(self.backend, self.executables)
         self.verdicts = Verdicts(self.backend, self.executables.cache)
         self.plans = Plans(self.executables.cache, self.whole)
+        self._forms = Forms()
         self._process = os.getpid()
         call_at_exit(self._save)
 
@@ -153,6 +155,7 @@ class Engine:
         """Plan and compile a trace so that the values ``live`` exist after it."""
         trace = Trace.of(recorded)
         with self._span("planning", f"{len(trace.nodes)} operations"):
+            changed = self._forms.changed(trace)
             key = self.plans.key(self.backend, trace, live, donatable)
             stored = self.plans.find(key, trace, live, donatable)
         if stored is not None:
@@ -161,7 +164,7 @@ class Engine:
             except VerifyError as error:
                 self.plans.refuse(key, str(error))
         with self._span("planning", f"{len(trace.nodes)} operations"):
-            plan = make_plan(trace, live, donatable, self.whole)
+            plan = make_plan(trace, live, donatable, self.whole, changed)
         found = self._find_all(plan)
         self.plans.save(key, plan, tuple((one.found.digest, one.found.label) for one in found))
         self.verdicts.save()

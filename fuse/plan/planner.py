@@ -1,8 +1,9 @@
 """From a trace to a plan: a flat list of named passes, each verified.
 
-Dead code goes, and what is computed twice is computed once; the rest is cut into segments, at
-the borders of repeated blocks where the trace is long; each segment becomes a chunk; and inputs
-that nothing needs afterwards are donated to outputs of their size.
+Dead code goes, and what is computed twice is computed once; the little that changes from one such
+trace to the next is set apart; the rest is cut into segments, at the borders of repeated blocks
+where the trace is long; each segment becomes a chunk; and inputs that nothing needs afterwards are
+donated to outputs of their size.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from fuse.plan.answer import answered
+from fuse.plan.changing import set_apart, stretches
 from fuse.plan.check import check_plan, undefined_values
 from fuse.plan.liveness import bytes_alive, last_reads
 from fuse.plan.order import light_stretches, ordered
@@ -34,7 +36,9 @@ class Draft:
     live: tuple[int, ...]
     donatable: tuple[int, ...]
     whole: int
+    changed: frozenset[int] = frozenset()
     nodes: tuple[Node, ...] = ()
+    borders: tuple[int, ...] = ()
     donated: tuple[int, ...] = ()
     segments: tuple[Segment, ...] = ()
     chunks: tuple[PlannedChunk, ...] = ()
@@ -42,15 +46,20 @@ class Draft:
 
 
 def plan(
-    trace: Trace, live: tuple[int, ...], donatable: tuple[int, ...], whole: int = WHOLE
+    trace: Trace,
+    live: tuple[int, ...],
+    donatable: tuple[int, ...],
+    whole: int = WHOLE,
+    changed: frozenset[int] = frozenset(),
 ) -> Plan:
     """Plan ``trace`` so that the values ``live`` exist afterwards.
 
     ``donatable`` names the leaves whose arrays nobody else holds; a trace of up to ``whole``
-    operations is one chunk. Raises ``VerifyError``
-    where the trace or the result breaks an invariant.
+    operations is one chunk; ``changed`` are values made otherwise than in the last trace of this
+    form (``changing.Forms``). Raises ``VerifyError`` where the trace or the result breaks an
+    invariant.
     """
-    draft = Draft(verify(trace), live, donatable, whole, nodes=trace.nodes)
+    draft = Draft(verify(trace), live, donatable, whole, changed, nodes=trace.nodes)
     for _, step in PASSES:
         step(draft)
     return check_plan(
@@ -102,18 +111,33 @@ def order(draft: Draft) -> None:
     draft.nodes = ordered(draft.nodes)
 
 
+def isolate(draft: Draft) -> None:
+    """Set apart what changes from one trace of this form to the next."""
+    draft.nodes, draft.borders = set_apart(draft.nodes, draft.changed)
+    if draft.borders:
+        apart = [node for node in draft.nodes if not draft.changed.isdisjoint(node.results())]
+        draft.decisions.append(
+            f"set apart: {len(apart)} operations whose shapes keep changing, the first is "
+            f"{apart[0].op} at {apart[0].source or 'an unknown line'}"
+        )
+
+
 def segment(draft: Draft) -> None:
     """Choose where the operations are cut into chunks."""
     layouts = draft.trace.layouts()
-    draft.segments = tuple(
-        segments(
-            tokens(draft.nodes),
-            bytes_alive(draft.nodes, draft.live, layouts),
-            light_stretches(draft.nodes),
+    alive = bytes_alive(draft.nodes, draft.live, layouts)
+    for start, stop in stretches(draft.borders, len(draft.nodes)):
+        nodes = draft.nodes[start:stop]
+        pieces = segments(
+            tokens(nodes),
+            alive[start:stop],
+            light_stretches(nodes),
             draft.whole,
-            answered(draft.nodes, draft.live, layouts),
+            0 if draft.borders else answered(nodes, draft.live, layouts),
         )
-    )
+        draft.segments += tuple(
+            replace(piece, start=start + piece.start, stop=start + piece.stop) for piece in pieces
+        )
 
 
 def chunk(draft: Draft) -> None:
@@ -178,6 +202,7 @@ PASSES: tuple[tuple[str, Callable[[Draft], None]], ...] = (
     ("remove dead code", remove_dead),
     ("merge common subexpressions", merge_common),
     ("order", order),
+    ("isolate", isolate),
     ("segment", segment),
     ("chunk", chunk),
     ("donate", donate),

@@ -161,3 +161,30 @@ def test_attention_over_changing_lengths_trains_uncompiled(masked: str) -> None:
     with recorder(shape_cap=2), pytest.warns(ShapeCapWarning, match="runs uncompiled"):
         found = losses(DEVICE)
     assert found == pytest.approx(losses(CPU), rel=1e-4)
+
+
+def test_a_model_of_fixed_shapes_over_a_growing_sequence():
+    """What grows is set apart, so that the model is compiled with it and once without it."""
+    torch.manual_seed(0)
+    layers = [layer for _ in range(6) for layer in (nn.Linear(8, 8), nn.Tanh())]
+    model = nn.Sequential(nn.Embedding(16, 8), *layers, nn.Linear(8, 16))
+
+    def generate(device: torch.device) -> list[int]:
+        net = model.to(device)
+        sequence = torch.zeros(1, 1, dtype=torch.long, device=device)
+        with torch.no_grad():
+            for _ in range(7):
+                found = net(sequence[:, -1:]).argmax(-1)
+                sequence = torch.cat([sequence, found], 1)
+                assert 0 <= sequence[0, -1].item() < 16
+        return sequence.tolist()
+
+    expected = generate(CPU)
+    with recorder(shape_cap=0):
+        for _ in range(3):
+            told = fuse.explain(generate, DEVICE).to_dict()
+            assert generate(DEVICE) == expected
+        chunks = [chunk for trace in told["traces"] for chunk in trace["chunks"]]
+        models = [one["executable"] for one in chunks if len(one["operations"]) > 12]
+    # The first trace also makes the sequence, the second is the first of its form.
+    assert len(models) == 7 and len(set(models)) == 3

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fuse.plan import order, planner, segment
+from fuse.plan import changing, order, planner, segment
 from fuse.plan.plan import Plan
 from fuse.trace.renumber import renumber
 from tests.plan.common import OPERATORS, numbers_of, random_numbers, run_nodes, run_plan
@@ -87,16 +87,19 @@ def check(case: Case, plan: Plan) -> None:
     st.integers(0, 60),
     st.fixed_dictionaries({name: st.integers(2, 30) for name in BOUNDS}),
     st.integers(0, 40),
+    st.sets(st.integers(0, 60)),
 )
 def test_every_plan_gives_the_traces_numbers(
-    case: Case, whole: int, bounds: dict[str, int], longest: int
+    case: Case, whole: int, bounds: dict[str, int], longest: int, changed: set[int]
 ) -> None:
     defaults = order.ordered.__defaults__
     with pytest.MonkeyPatch.context() as settings_of:
         for name, value in bounds.items():
             settings_of.setattr(segment, name, value)
         settings_of.setattr(order.ordered, "__defaults__", (longest,))
-        check(case, planner.plan(case.drawing.trace, case.live, case.donatable, whole))
+        settings_of.setattr(changing, "SHARE", 1)
+        arguments = (case.drawing.trace, case.live, case.donatable, whole, frozenset(changed))
+        check(case, planner.plan(*arguments))
     assert order.ordered.__defaults__ == defaults
 
 
