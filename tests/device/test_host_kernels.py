@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -10,7 +12,7 @@ import fuse
 from fuse.backends.xla import host_kernels
 from fuse.backends.xla.backend import create
 from fuse.backends.xla.rules.context import RuleContext
-from tests.device.helpers import DEVICE, mode
+from tests.device.helpers import DEVICE, finish, mode, start
 
 CASES = {
     "2d": (F.conv2d, (8, 16, 24, 24), (32, 16, 3, 3), {"padding": 1}),
@@ -187,6 +189,30 @@ def test_the_users_own_threads_are_left_alone():
     for _ in range(3):
         F.conv2d(x.to(DEVICE), weight.to(DEVICE)).sum().item()
     assert torch.get_num_threads() == threads
+
+
+TEAMS = """
+import os
+import torch
+
+def gradient():
+    x, y = (torch.ones(*shape, device="tpu") for shape in ((1040, 192), (1040, 768)))
+    return (x.t() @ y).sum().item()
+
+assert gradient() == 1040 * 192 * 768
+torch.set_num_threads(8)  # starts the calling thread's own team
+before = len(os.listdir("/proc/self/task"))
+for _ in range(20):
+    gradient()
+print(len(os.listdir("/proc/self/task")) - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts threads as Linux lists them")
+def test_the_number_of_threads_that_a_user_sets_is_not_taken_for_each_share():
+    """MKL would start that many for each of XLA's: they took seven times as long together."""
+    started, _ = finish(start(TEAMS))
+    assert int(started) <= 0  # a thread that compiled may have ended meanwhile
 
 
 def test_only_dense_float32_on_the_cpu_platform_is_taken():

@@ -5,6 +5,9 @@
 extern "C" {
 // OpenMP's own, from whichever library PyTorch brought; absent where PyTorch was built without.
 void omp_set_num_threads(int) __attribute__((weak));
+// MKL's for the calling thread, which it obeys rather than OpenMP's: returns what it was, 0 for
+// none. After `torch.set_num_threads` every thread that asks PyTorch for the number has one.
+int MKL_Set_Num_Threads_Local(int) __attribute__((weak));
 }
 
 namespace fuse {
@@ -15,10 +18,12 @@ class OneThread {
   explicit OneThread(bool alone) : threads_(alone ? at::get_num_threads() : 1) {
     if (threads_ > 1) {
       set(1);
+      products_ = set_products(1);
     }
   }
   ~OneThread() {
     if (threads_ > 1) {
+      set_products(products_);
       set(threads_);
     }
   }
@@ -32,7 +37,12 @@ class OneThread {
     }
   }
 
+  static int set_products(int threads) {
+    return MKL_Set_Num_Threads_Local != nullptr ? MKL_Set_Num_Threads_Local(threads) : 0;
+  }
+
   int threads_;
+  int products_ = 0;
 };
 
 } // namespace fuse
