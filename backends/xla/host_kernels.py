@@ -40,7 +40,7 @@ def register(library: Path) -> None:
     for target in TARGETS:
         handler = jax.ffi.pycapsule(getattr(handlers, target))
         jax.ffi.register_ffi_target(target, handler, platform="cpu")
-    _registered["kernels"] = f"torch {torch.__version__}, 5"
+    _registered["kernels"] = f"torch {torch.__version__}, 6"
 
 
 def version() -> str:

@@ -3,8 +3,8 @@
 ``scaled_dot_product_attention`` calls ``_scaled_dot_product_fused_attention_overrideable`` here,
 which has rules in the backends and no kernel on the CPU. A call that runs on the host all the
 same, because the shapes at its place keep changing, needs one. Nothing else ever reaches it:
-on CPU tensors PyTorch calls other operators. Without a bias it is PyTorch's kernel for the CPU,
-which has another name; that takes no bias of truth values, so with one it is written out.
+on CPU tensors PyTorch calls other operators. Mostly it is PyTorch's kernel for the CPU, which has
+another name and takes neither grouped heads nor a bias of truth values.
 """
 
 from __future__ import annotations
@@ -41,9 +41,11 @@ def attend(
 
     A query that may see no key has output 0 and logarithm 0.
     """
-    if _has_kernel(query, key, value, attn_bias):
+    key, value = _each(key, query.size(1)), _each(value, query.size(1))
+    if _has_kernel(query, key, value, attn_bias, is_causal):
+        bias = _added(attn_bias, query)
         output, logarithm = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-            query, key, value, 0.0, is_causal, scale=scale
+            query, key, value, 0.0, is_causal, attn_mask=bias, scale=scale
         )
     else:
         scores = _scores(query, key, attn_bias, is_causal, scale)
@@ -80,12 +82,14 @@ def attend_backward(
     A bias with a gradient is computed elsewhere: the device chooses PyTorch's written out
     attention for it.
     """
-    if _has_kernel(query, key, value, attn_bias):
-        logarithm = logsumexp.reshape(query.shape[:-1])
+    groups, heads = key.size(1), query.size(1)
+    key, value = _each(key, heads), _each(value, heads)
+    if _has_kernel(query, key, value, attn_bias, is_causal):
+        logarithm, bias = logsumexp.reshape(query.shape[:-1]), _added(attn_bias, query)
         grads = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
-            grad_out, query, key, value, out, logarithm, 0.0, is_causal, scale=scale
+            grad_out, query, key, value, out, logarithm, 0.0, is_causal, attn_mask=bias, scale=scale
         )
-        return *grads, None
+        return grads[0], _grouped(grads[1], groups), _grouped(grads[2], groups), None
     factor = 1 / math.sqrt(query.size(-1)) if scale is None else scale
     scores = _scores(query, key, attn_bias, is_causal, scale)
     weights = (scores - logsumexp.reshape(*scores.shape[:-1], 1)).exp()
@@ -94,15 +98,38 @@ def attend_backward(
     mean = (grad * _wide(out)).sum(-1, keepdim=True)
     change = weights * (grad @ _wide(value).transpose(-2, -1) - mean) * factor
     grad_query, grad_key = change @ _wide(key), change.transpose(-2, -1) @ _wide(query)
+    grad_key, grad_value = _grouped(grad_key, groups), _grouped(grad_value, groups)
     return grad_query.to(query.dtype), grad_key.to(key.dtype), grad_value.to(value.dtype), None
 
 
+def _each(x: torch.Tensor, heads: int) -> torch.Tensor:
+    """Grouped heads ``[B, h, L, E]`` repeated; others are left where they lie."""
+    return x if x.size(1) == heads else x.repeat_interleave(heads // x.size(1), 1)
+
+
+def _grouped(grad: torch.Tensor, groups: int) -> torch.Tensor:
+    """What a repeated head received, summed: the gradient of ``_each``."""
+    return grad if grad.size(1) == groups else grad.unflatten(1, (groups, -1)).sum(2)
+
+
+def _added(bias: torch.Tensor | None, query: torch.Tensor) -> torch.Tensor | None:
+    """What PyTorch's kernel adds to the scores."""
+    if bias is None or bias.dtype != torch.bool:
+        return bias
+    return torch.zeros_like(bias, dtype=query.dtype).masked_fill(~bias, -math.inf)
+
+
 def _has_kernel(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: torch.Tensor | None
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    bias: torch.Tensor | None,
+    is_causal: bool,
 ) -> bool:
-    """Whether PyTorch's kernel for the CPU computes it: one width, heads not grouped."""
+    """Whether PyTorch's kernel for the CPU computes it: one width, one reason not to look."""
     return (
-        bias is None
+        not (bias is not None and is_causal)
+        and (bias is None or bias.dim() in (2, 4))
         and query.dim() == 4
         and query.size(1) == key.size(1) == value.size(1)
         and query.size(3) == key.size(3) == value.size(3)

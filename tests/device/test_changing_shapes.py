@@ -139,8 +139,9 @@ def test_generating_over_growing_lengths_meets_the_cap() -> None:
     assert found == generate(host, CPU, 512)
 
 
+@pytest.mark.parametrize("grouped", [False, True], ids=["each", "grouped"])
 @pytest.mark.parametrize("masked", ["causal", "bias", "truth"])
-def test_attention_over_changing_lengths_trains_uncompiled(masked: str) -> None:
+def test_attention_over_changing_lengths_trains_uncompiled(masked: str, grouped: bool) -> None:
     """Past the cap, attention and its gradient run on the host, which knows them by other names."""
 
     def losses(device: torch.device) -> list[float]:
@@ -152,7 +153,11 @@ def test_attention_over_changing_lengths_trains_uncompiled(masked: str) -> None:
             q, k, v = layer(x).view(1, length, 2, 3, 4).permute(3, 0, 2, 1, 4).unbind(0)
             mask = torch.randn(length, length).to(device).tril(1)
             mask = {"causal": None, "bias": mask, "truth": mask > -1}[masked]
-            mixed = F.scaled_dot_product_attention(q, k, v, mask, is_causal=mask is None)
+            if grouped:
+                k, v = k[:, :1], v[:, 1:]
+            mixed = F.scaled_dot_product_attention(
+                q, k, v, mask, is_causal=mask is None, enable_gqa=grouped
+            )
             loss = mixed.square().mean()
             loss.backward()
             found += [loss.item(), layer.weight.grad.norm().item()]

@@ -15,12 +15,12 @@ gradient, rows are queries      1.1             2.4            1.0
 "Kept" puts a barrier after the exponential, which XLA would otherwise evaluate once
 for the sum and again for the product.
 
-Where the device's native core is there, float32 without a bias goes to PyTorch's own kernel,
-called from inside the program: four causal attentions and their gradients on [32,4,64,32], with
-the slices and transposes around them, then take 1.0 of PyTorch's time instead of 1.5, on a CPU
-whose products XLA runs no faster than PyTorch. A training step of a small GPT takes 0.85 of the
-time, a third of that because the kernel reads query, key and value where they lie. It keeps
-neither scores nor weights in memory.
+Where the device's native core is there, float32 goes to PyTorch's own kernel, called from inside
+the program, unless the gradient of a bias is wanted: four causal attentions and their gradients
+on [32,4,64,32], with the slices and transposes around them, then take 1.0 of PyTorch's time
+instead of 1.5, on a CPU whose products XLA runs no faster than PyTorch. A training step of a small
+GPT takes 0.85 of the time, a third of that because the kernel reads query, key and value where
+they lie. It keeps neither scores nor weights in memory.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _attend(
     """
     lead, heads = query.shape[:-2], query.shape[-3]
     if _by_library(ctx, scores, query, key, value):
-        return _library(ctx, scores, {"query": query, "key": key, "value": value})
+        return _library(ctx, scores, query, key, value)
     query, key, value = (ctx.widened(operand) for operand in (query, key, value))
     q, k, v = (_flat(operand, heads) for operand in (query, key, value))
     weights = scores.masked(_times_transposed(ctx, q * scores.scale, k), lead)
@@ -135,10 +135,11 @@ def _attend_gradient(
     output: jax.Array,
     logarithm: jax.Array,
     scores: _Scores,
+    of_bias: bool = False,
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array | None]:
-    """Gradients of query, key, value and of an additive bias."""
+    """Gradients of query, key, value and, where it is wanted, of an additive bias."""
     lead, heads = query.shape[:-2], query.shape[-3]
-    if _by_library(ctx, scores, query, key, value, grad, output, logarithm):
+    if not of_bias and _by_library(ctx, scores, query, key, value, grad, output, logarithm):
         operands = {"grad": grad, "query": query, "key": key, "value": value, "out": output}
         return _library_gradient(ctx, scores, operands, logarithm)
     wide = [ctx.widened(operand) for operand in (grad, query, key, value, output)]
@@ -153,7 +154,7 @@ def _attend_gradient(
     grad_key = _ungroup(_transposed_times(ctx, change, q), key, heads)
     grad_value = _ungroup(_transposed_times(ctx, weights, g), value, heads)
     bias, grad_bias = scores.bias, None
-    if bias is not None and bias.dtype != jnp.bool_:
+    if of_bias and bias is not None and bias.dtype != jnp.bool_:
         full = change.reshape(*lead, *change.shape[1:])
         padded = (1,) * (full.ndim - bias.ndim) + bias.shape
         summed = tuple(axis for axis, size in enumerate(padded) if size != full.shape[axis])
@@ -171,13 +172,29 @@ def _by_library(
 ) -> bool:
     """Whether PyTorch's CPU kernel can and should be called: see the table above."""
     return (
-        scores.bias is None
+        not (scores.bias is not None and scores.causal)
         and host_kernels.available(ctx, query, key, value, *others)
         and query.ndim == 4
-        and query.shape[1] == key.shape[1] == value.shape[1]
+        and key.shape[1] == value.shape[1]
+        and query.shape[1] % key.shape[1] == 0
         and query.shape[3] == key.shape[3] == value.shape[3]
         and query.size * key.shape[2] >= _LIBRARY_PRODUCTS
     )
+
+
+def _each(value: jax.Array, heads: int) -> jax.Array:
+    """Grouped heads of ``[B, h, L, E]`` repeated; others are left where they lie."""
+    return value if value.shape[1] == heads else jnp.repeat(value, heads // value.shape[1], 1)
+
+
+def _added(scores: _Scores) -> jax.Array | None:
+    """What the kernel adds to ``[B, H, L, S]`` scores, of four dimensions."""
+    bias = scores.bias
+    if bias is None:
+        return None
+    if bias.dtype == jnp.bool_:
+        bias = jnp.where(bias, jnp.float32(0), jnp.float32(-jnp.inf))
+    return bias.astype(jnp.float32).reshape((1,) * (4 - bias.ndim) + bias.shape)
 
 
 def _part(ctx: RuleContext, value: jax.Array) -> tuple[jax.Array, tuple[int, ...]]:
@@ -207,22 +224,26 @@ def _called(
 ) -> Any:
     """Call a kernel on parts of buffers, by the names of its attributes, and ``whole`` ones."""
     parts = {name: _part(ctx, operand) for name, operand in operands.items()}
+    bias = _added(scores)
     return host_kernels.call(
         target,
         results,
         *(base for base, _ in parts.values()),
         *whole,
+        operands["query"] if bias is None else bias,
         **{name: part for name, (_, part) in parts.items()},
+        bias=() if bias is None else bias.shape,
         causal=scores.causal,
         scale=float(scores.scale),
     )
 
 
 def _library(
-    ctx: RuleContext, scores: _Scores, operands: dict[str, jax.Array]
+    ctx: RuleContext, scores: _Scores, query: jax.Array, key: jax.Array, value: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """``_attend`` by PyTorch's kernel, which returns ``[B, L, H, E]``."""
-    query = operands["query"]
+    heads = query.shape[1]
+    operands = {"query": query, "key": _each(key, heads), "value": _each(value, heads)}
     sums = jax.ShapeDtypeStruct(query.shape[:3], query.dtype)
     output, logarithm = _called(
         ctx, scores, "fuse_attention", (_heads_inside(query), sums), operands
@@ -234,10 +255,14 @@ def _library_gradient(
     ctx: RuleContext, scores: _Scores, operands: dict[str, jax.Array], logarithm: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array, None]:
     """``_attend_gradient`` by PyTorch's kernel."""
+    key, value, heads = operands["key"], operands["value"], operands["query"].shape[1]
+    operands = operands | {"key": _each(key, heads), "value": _each(value, heads)}
     results = tuple(_heads_inside(operands[name]) for name in ("query", "key", "value"))
     logarithm = logarithm.reshape(operands["query"].shape[:3])
     grads = _called(ctx, scores, "fuse_attention_gradient", results, operands, logarithm)
     grad_query, grad_key, grad_value = (grad.transpose(0, 2, 1, 3) for grad in grads)
+    if key.shape[1] != heads:
+        grad_key, grad_value = _ungroup(grad_key, key, heads), _ungroup(grad_value, value, heads)
     return grad_query, grad_key, grad_value, None
 
 
@@ -329,4 +354,5 @@ def _overrideable_backward(
 ) -> tuple[jax.Array | None, ...]:
     _without_dropout(dropout_p)
     scores = _Scores.of(query, scale, is_causal, attn_bias)
-    return _attend_gradient(ctx, grad_out, query, key, value, out, logsumexp, scores)
+    of_bias = grad_input_mask[3]
+    return _attend_gradient(ctx, grad_out, query, key, value, out, logsumexp, scores, of_bias)

@@ -41,6 +41,14 @@ at::Tensor part(const ffi::AnyBuffer& buffer, Integers view) {
       at::TensorOptions().dtype(at::kFloat));
 }
 
+// What is added to the scores, [B, H, L, S] with 1 for any of them; nothing without sizes.
+std::optional<at::Tensor> added(const ffi::AnyBuffer& buffer, Integers sizes) {
+  if (sizes.size() == 0) {
+    return std::nullopt;
+  }
+  return at::from_blob(buffer.untyped_data(), list(sizes), at::TensorOptions().dtype(at::kFloat));
+}
+
 // Shares of [B, H, L, E] along the batch or the heads, whichever there are more of.
 class Split {
  public:
@@ -56,6 +64,10 @@ class Split {
   at::Tensor part(const at::Tensor& whole, int64_t share) const {
     return Shares::part(whole, dimension_, share, shares_);
   }
+  // What is added to the scores, if anything: of one sample or head, it is every share's.
+  std::optional<at::Tensor> part(const std::optional<at::Tensor>& bias, int64_t share) const {
+    return bias.has_value() && bias->size(dimension_) > 1 ? part(*bias, share) : bias;
+  }
 
  private:
   int64_t dimension_;
@@ -63,19 +75,23 @@ class Split {
 };
 
 // Operands are [B, H, L, E], each a part of its buffer: four sizes, four strides and the offset of
-// its first element. `out` is [B, L, H, E], `logarithm` [B, H, L].
+// its first element. `out` is [B, L, H, E], `logarithm` [B, H, L]. Without `bias_sizes` there is no
+// bias, and its buffer is any.
 ffi::Error attention(
     ffi::ThreadPool pool,
     ffi::AnyBuffer query,
     ffi::AnyBuffer key,
     ffi::AnyBuffer value,
+    ffi::AnyBuffer bias,
     ffi::Result<ffi::AnyBuffer> out,
     ffi::Result<ffi::AnyBuffer> logarithm,
     Integers query_part,
     Integers key_part,
     Integers value_part,
+    Integers bias_sizes,
     bool causal,
     double scale) {
+  const std::optional<at::Tensor> scores = added(bias, bias_sizes);
   const at::Tensor q = part(query, query_part);
   const at::Tensor k = part(key, key_part);
   const at::Tensor v = part(value, value_part);
@@ -89,7 +105,7 @@ ffi::Error attention(
         split.part(v, share),
         0.0,
         causal,
-        std::nullopt,
+        split.part(scores, share),
         scale);
     split.part(result, share).copy_(made);
     split.part(sums, share).copy_(made_sums);
@@ -106,6 +122,7 @@ ffi::Error attention_gradient(
     ffi::AnyBuffer value,
     ffi::AnyBuffer out,
     ffi::AnyBuffer logarithm,
+    ffi::AnyBuffer bias,
     ffi::Result<ffi::AnyBuffer> grad_query,
     ffi::Result<ffi::AnyBuffer> grad_key,
     ffi::Result<ffi::AnyBuffer> grad_value,
@@ -114,8 +131,10 @@ ffi::Error attention_gradient(
     Integers key_part,
     Integers value_part,
     Integers out_part,
+    Integers bias_sizes,
     bool causal,
     double scale) {
+  const std::optional<at::Tensor> scores = added(bias, bias_sizes);
   const at::Tensor g = part(grad, grad_part);
   const at::Tensor q = part(query, query_part);
   const at::Tensor k = part(key, key_part);
@@ -138,7 +157,7 @@ ffi::Error attention_gradient(
             split.part(sums, share),
             0.0,
             causal,
-            std::nullopt,
+            split.part(scores, share),
             scale);
     split.part(results[0], share).copy_(made_query);
     split.part(results[1], share).copy_(made_key);
@@ -161,11 +180,13 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(
         .Arg<xla::ffi::AnyBuffer>()
         .Arg<xla::ffi::AnyBuffer>()
         .Arg<xla::ffi::AnyBuffer>()
+        .Arg<xla::ffi::AnyBuffer>()
         .Ret<xla::ffi::AnyBuffer>()
         .Ret<xla::ffi::AnyBuffer>()
         .Attr<fuse::Integers>("query")
         .Attr<fuse::Integers>("key")
         .Attr<fuse::Integers>("value")
+        .Attr<fuse::Integers>("bias")
         .Attr<bool>("causal")
         .Attr<double>("scale"));
 
@@ -180,6 +201,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(
         .Arg<xla::ffi::AnyBuffer>()
         .Arg<xla::ffi::AnyBuffer>()
         .Arg<xla::ffi::AnyBuffer>()
+        .Arg<xla::ffi::AnyBuffer>()
         .Ret<xla::ffi::AnyBuffer>()
         .Ret<xla::ffi::AnyBuffer>()
         .Ret<xla::ffi::AnyBuffer>()
@@ -188,6 +210,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(
         .Attr<fuse::Integers>("key")
         .Attr<fuse::Integers>("value")
         .Attr<fuse::Integers>("out")
+        .Attr<fuse::Integers>("bias")
         .Attr<bool>("causal")
         .Attr<double>("scale"));
 

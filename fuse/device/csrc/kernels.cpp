@@ -328,11 +328,11 @@ int64_t choose_attention(
     bool,
     std::optional<double>,
     bool grouped) {
-  const bool plain = query.dim() == 4 && key.dim() == 4 && value.dim() == 4 && !grouped &&
-      dropout == 0.0 && query.scalar_type() == key.scalar_type() &&
-      query.scalar_type() == value.scalar_type() && query.numel() > 0 && key.numel() > 0 &&
-      value.numel() > 0 && query.size(0) == key.size(0) && query.size(0) == value.size(0) &&
-      query.size(1) == key.size(1) && query.size(1) == value.size(1) &&
+  const bool plain = query.dim() == 4 && key.dim() == 4 && value.dim() == 4 && dropout == 0.0 &&
+      query.scalar_type() == key.scalar_type() && query.scalar_type() == value.scalar_type() &&
+      query.numel() > 0 && key.numel() > 0 && value.numel() > 0 && query.size(0) == key.size(0) &&
+      query.size(0) == value.size(0) && key.size(1) == value.size(1) &&
+      (query.size(1) == key.size(1) || (grouped && query.size(1) % key.size(1) == 0)) &&
       (!mask.has_value() || !mask->requires_grad());
   return static_cast<int64_t>(plain ? sdp::SDPBackend::overrideable : sdp::SDPBackend::math);
 }
