@@ -40,10 +40,12 @@ from fuse.timeline import Timeline
 from fuse.trace.node import Leaf, Node, Trace
 from fuse.trace.refusals import refusal
 from fuse.trace.renumber import renumber
-from fuse.trace.source import user_line
+from fuse.trace.source import call_path, user_line
+from fuse.trace.varying import Numbers
 from fuse.trace.views import dynamic_bounds
 from fuse.verdicts import Verdicts
 
+Bounds = tuple[tuple[int, int, int], ...]
 MOST_DESCRIBED = 16_384
 """Calls remembered without their values, about 2 kB each; a layer's come back with every layer."""
 CUT_REASONS = (
@@ -86,7 +88,7 @@ class Engine:
         self.shape_cap = config.shape_cap() if self.backend.shares_host_memory() else 0
         self._warned: set[str] = set()
         self._reasons: dict[str, str] = {}
-        self._described: dict[str, tuple[Node, int, tuple[int, ...]]] = {}
+        self._described: dict[str, tuple[Node, tuple[int, ...]]] = {}
         self._flight = Flight(config.in_flight_bytes(), lambda arrays: self.backend.wait(arrays))
         self._converting = False
         self.observer: Timeline | None = None
@@ -97,6 +99,7 @@ class Engine:
         self.verdicts = Verdicts(self.backend, self.executables.cache)
         self.plans = Plans(self.executables.cache, self.whole)
         self._forms = Forms()
+        self._numbers = Numbers()
         self._process = os.getpid()
         call_at_exit(self._save)
 
@@ -110,29 +113,31 @@ class Engine:
         tensors: list[Any],
         writes: list[Any],
         results: list[Any],
-    ) -> tuple[Node, int, tuple[int, ...]] | None:
-        """The call as ``(node, random blocks, pinned places)``; ``None`` sends it to the host."""
+    ) -> tuple[Node, int, tuple[int, ...], tuple[tuple[int, Bounds], ...]] | None:
+        """The call as ``(node, random blocks, pinned places, varying places with bounds)``.
+
+        ``None`` sends it to the host.
+        """
         call = call_key(name, args, operands, tensors, writes, results)
         known = self._described.get(call)
-        if known is not None:
-            return renumbered(known[0], operands, tensors, writes), known[1], known[2]
-        node = build_node(name, args, operands, tensors, writes, results, self.backend.has_rule)
-        doubt = refusal(node)
-        if doubt is not None:
-            self._reasons[name] = doubt
-            return None
-        probe = Trace.of([(node, ())]).nodes[0]
-        reason = self.verdicts.reject(probe)
-        if reason is not None:
-            self._reasons[name] = reason
-            return None
-        if len(self._described) >= MOST_DESCRIBED:
-            self._described.clear()
-        pinned = pinned_places(node) or self.backend.static_places(node)
-        self._described[call] = node, node.blocks, pinned
-        return self._described[call]
+        if known is None:
+            node = build_node(name, args, operands, tensors, writes, results, self.backend.has_rule)
+            reason = refusal(node) or self.verdicts.reject(Trace.of([(node, ())]).nodes[0])
+            if reason is not None:
+                self._reasons[name] = reason
+                return None
+            pinned = pinned_places(node) or self.backend.static_places(node)
+            if len(self._described) >= MOST_DESCRIBED:
+                self._described.clear()
+            self._described[call] = node, pinned
+        else:
+            node, pinned = renumbered(known[0], operands, tensors, writes), known[1]
+        varied = [place for place in self._numbers.varied(node, call_path()) if place not in pinned]
+        bounds = [(place, self.generalise(node, place)) for place in varied]
+        varying = tuple((place, found) for place, found in bounds if found is not None)
+        return node, node.blocks, pinned, varying
 
-    def generalise(self, node: Node, place: int) -> tuple[tuple[int, int, int], ...] | None:
+    def generalise(self, node: Node, place: int) -> Bounds | None:
         """Whether a number may vary: bounds of a view's offset, ``()`` for a plain number."""
         for index, operand in enumerate(node.operands):
             if operand.place == place:
@@ -203,6 +208,7 @@ class Engine:
         ``leaves`` are in the trace's order; an array of another backend is replaced in the
         list by its conversion, which the core then keeps. ``reason`` numbers the cut's reason.
         """
+        self._numbers.start()
         if self._converting:
             self._convert(leaves)
         debug = self.mode == "debug"

@@ -29,3 +29,20 @@ def user_line() -> str:
         frame = frame.f_back
     node = torch._C._current_autograd_node()
     return f"backward ({node.name()})" if node is not None else ""
+
+
+def call_path() -> tuple[tuple[int, int], ...]:
+    """Where in its code every frame is, from the innermost to the one that ``user_line`` names.
+
+    Equal where the program is at the same place again, in torch's own code as well. Means
+    something within one process only.
+    """
+    frame = sys._getframe(1)
+    path = []
+    while frame is not None:
+        path.append((id(frame.f_code), frame.f_lasti))
+        name = frame.f_code.co_filename
+        if not name.startswith(_OWN) and not name.startswith("<") or frame.f_back is None:
+            break
+        frame = frame.f_back
+    return tuple(path)

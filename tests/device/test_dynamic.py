@@ -67,6 +67,20 @@ def test_a_learning_rate_that_changes_at_every_step(name: str):
     assert made_after_the_third(once) == 0
 
 
+@pytest.mark.parametrize("name", ["AdamW", "NAdam", "ASGD"])
+def test_an_optimizer_s_numbers_vary_from_the_second_step_on(name: str):
+    """The first step makes state and is another stream, whose lines pass other numbers."""
+    step = small_step(lambda parameters: getattr(torch.optim, name)(parameters, lr=0.01))
+    x, y = torch.randn(5, 4).to(DEVICE), torch.randn(5, 2).to(DEVICE)
+    losses = [step(x, y) for _ in range(2)]
+    torch.tpu.synchronize()
+    before = made()
+    losses += [step(x, y) for _ in range(4)]
+    torch.tpu.synchronize()
+    assert made() == before
+    assert len(set(losses)) == 6
+
+
 def test_minibatches_at_moving_offsets():
     step = small_step(OPTIMIZERS["SGD"])
     data, target = torch.randn(64, 4), torch.randn(64, 2)

@@ -441,6 +441,12 @@ bool Recorder::describe(
     auto place = static_cast<size_t>(PyLong_AsLong(PyTuple_GetItem(pinned, at)));
     node.scalars[place].pinned = true;
   }
+  PyObject* varying = PyTuple_GetItem(answer.get(), 3);
+  for (Py_ssize_t at = 0; at < PyTuple_Size(varying); ++at) {
+    PyObject* item = PyTuple_GetItem(varying, at);
+    auto place = static_cast<size_t>(PyLong_AsLong(PyTuple_GetItem(item, 0)));
+    node.scalars[place].vary_within(ScalarPlace::bounds_of(PyTuple_GetItem(item, 1)));
+  }
   if (PyErr_Occurred() != nullptr) {
     throw_python_error();
   }

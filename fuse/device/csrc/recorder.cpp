@@ -298,14 +298,7 @@ bool Recorder::generalise(
       child.scalars[at].pinned = true;
       return false;
     }
-    auto& found = bounds.emplace_back();
-    for (Py_ssize_t dim = 0; dim < PyTuple_Size(answer.get()); ++dim) {
-      PyObject* triple = PyTuple_GetItem(answer.get(), dim);
-      found.push_back(
-          {PyLong_AsLongLong(PyTuple_GetItem(triple, 0)),
-           PyLong_AsLongLong(PyTuple_GetItem(triple, 1)),
-           PyLong_AsLongLong(PyTuple_GetItem(triple, 2))});
-    }
+    const auto& found = bounds.emplace_back(ScalarPlace::bounds_of(answer.get()));
     if (PyErr_Occurred() != nullptr) {
       throw_python_error();
     }

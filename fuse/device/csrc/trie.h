@@ -31,6 +31,29 @@ struct ScalarPlace {
   bool pinned = false; // must stay a constant: another value is another program
   std::vector<Bound> bounds; // of a dynamic view offset: where it may move
 
+  // What the engine says of a number that may vary. GIL held; check PyErr_Occurred().
+  static std::vector<Bound> bounds_of(PyObject* dimensions) {
+    std::vector<Bound> found;
+    for (Py_ssize_t dim = 0; dim < PyTuple_Size(dimensions); ++dim) {
+      PyObject* triple = PyTuple_GetItem(dimensions, dim);
+      found.push_back(
+          {PyLong_AsLongLong(PyTuple_GetItem(triple, 0)),
+           PyLong_AsLongLong(PyTuple_GetItem(triple, 1)),
+           PyLong_AsLongLong(PyTuple_GetItem(triple, 2))});
+    }
+    return found;
+  }
+
+  // Makes the place dynamic if its own value is within what one program can reach.
+  void vary_within(std::vector<Bound> reach) {
+    bounds = std::move(reach);
+    dynamic = true;
+    if (!admits(bits)) {
+      bounds.clear();
+      dynamic = false;
+    }
+  }
+
   bool admits(uint64_t value) const {
     if (!dynamic) {
       return value == bits;
