@@ -173,4 +173,4 @@ def test_two_processes_give_the_same_plan_keys() -> None:
     ]
     assert found[0] == found[1]
     keys, _ = found[0]
-    assert len(keys) > 3
+    assert len(keys) > 2  # of a first step, and of all later ones
