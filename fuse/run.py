@@ -132,7 +132,7 @@ class Engine:
             self._described[call] = node, pinned
         else:
             node, pinned = renumbered(known[0], operands, tensors, writes), known[1]
-        varied = [place for place in self._numbers.varied(node, call_path()) if place not in pinned]
+        varied = [place for place in self._numbers.varied(node, call_path) if place not in pinned]
         bounds = [(place, self.generalise(node, place)) for place in varied]
         varying = tuple((place, found) for place, found in bounds if found is not None)
         return node, node.blocks, pinned, varying

@@ -171,14 +171,11 @@ def _max_unpool2d(
     return result.contiguous(memory_format=suggest_memory_format(self))
 
 
-def _tables() -> dict[str, Callable[..., Any]]:
-    return _TABLE | meta_nearest.TABLE | meta_out.TABLE | meta_products.TABLE
-
-
 def register() -> torch.library.Library:
     """Register what is missing; the registrations last as long as the returned library."""
     library = torch.library.Library("aten", "IMPL", "Meta")
-    for name, function in _tables().items():
+    tables = _TABLE | meta_nearest.TABLE | meta_out.TABLE | meta_products.TABLE
+    for name, function in tables.items():
         known = torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", "Meta")
         if not known or name in _REPLACED or name in meta_nearest.TABLE:
             library.impl(name, function, allow_override=True)

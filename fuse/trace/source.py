@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from types import FrameType
 
 import torch
 
@@ -11,6 +12,11 @@ _OWN = tuple(
     os.path.dirname(os.path.abspath(sys.modules[name].__file__ or "")) + os.sep
     for name in ("torch", "fuse")
 )
+
+
+def _is_users(frame: FrameType) -> bool:
+    name = frame.f_code.co_filename
+    return not name.startswith(_OWN) and not name.startswith("<")
 
 
 def user_line() -> str:
@@ -21,9 +27,8 @@ def user_line() -> str:
     """
     frame = sys._getframe(1)
     while frame is not None:
-        name = frame.f_code.co_filename
-        if not name.startswith(_OWN) and not name.startswith("<"):
-            return f"{name}:{frame.f_lineno}"
+        if _is_users(frame):
+            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
         if frame.f_back is None:
             break
         frame = frame.f_back
@@ -37,12 +42,11 @@ def call_path() -> tuple[tuple[int, int], ...]:
     Equal where the program is at the same place again, in torch's own code as well. Means
     something within one process only.
     """
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     path = []
     while frame is not None:
         path.append((id(frame.f_code), frame.f_lasti))
-        name = frame.f_code.co_filename
-        if not name.startswith(_OWN) and not name.startswith("<") or frame.f_back is None:
+        if _is_users(frame):
             break
         frame = frame.f_back
     return tuple(path)

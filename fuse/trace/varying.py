@@ -9,10 +9,10 @@ the number is the same in all of them, and with the second step it has passed tw
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from fuse.trace.node import HostArg, Node, NumberArg, Operand, Output
+from fuse.trace.node import HostArg, Node, NumberArg, Operand, Output, Write
 
 MOST_PLACES = 65_536
 """Calls whose numbers are remembered, about 400 bytes each."""
@@ -32,20 +32,20 @@ class Numbers:
         if self._calls:
             self._calls.clear()
 
-    def varied(self, node: Node, path: tuple[Any, ...]) -> tuple[int, ...]:
+    def varied(self, node: Node, path: Callable[[], tuple[Any, ...]]) -> tuple[int, ...]:
         """Places of numbers that this call passed otherwise in an earlier trace.
 
-        It is the same call where ``path`` (``source.call_path``), operator and shapes are, and as
-        many came before it in the trace.
+        It is the same call where the path (``source.call_path``, asked where there are numbers),
+        operator and shapes are, and as many came before it in the trace.
         """
         numbers = _numbers(node)
         if not numbers:
             return ()
-        seen: tuple[Operand | Output, ...] = (*node.operands, *node.outputs)
-        call = (path, node.op, node.source, *(one.view.spec for one in seen))
+        seen: tuple[Operand | Output | Write, ...] = (*node.operands, *node.outputs, *node.writes)
+        call = (path(), node.op, node.source, *(one.view.spec for one in seen))
         self._calls[call] += 1
         key = (*call, self._calls[call])
-        before = self._last.pop(key, numbers)
+        before = self._last.get(key, numbers)
         if len(self._last) >= MOST_PLACES:
             self._last.clear()
         self._last[key] = numbers

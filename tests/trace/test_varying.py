@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fuse.trace import varying
-from fuse.trace.node import HostArg, Node, NumberArg, Operand, TensorArg
+from fuse.trace.node import HostArg, Node, NumberArg, Operand, TensorArg, Write
 from fuse.trace.source import call_path
 from fuse.trace.spec import Layout, View
 from fuse.trace.varying import Numbers
@@ -20,7 +20,7 @@ def call(number: float, line: str = "net.py:3", size: int = 4, offset: int = 0) 
 
 
 def varied(numbers: Numbers, node: Node, *path: int) -> tuple[int, ...]:
-    return numbers.varied(node, path)
+    return numbers.varied(node, lambda: path)
 
 
 def test_a_line_that_passed_another_number_in_an_earlier_trace():
@@ -79,6 +79,18 @@ def test_offsets_and_host_numbers_vary_as_well():
         numbers.start()
         found = varied(numbers, Node(node.op, node.target, args, (), (), (), (), source="net.py:9"))
         assert found == ((1,) if number == 2.0 else ())
+
+
+def test_a_number_that_shapes_what_is_written_is_another_call():
+    """As the end of a range does, where ``out=`` resizes its tensor."""
+    numbers = Numbers()
+    for number in (5.0, 7.0):
+        view = View("int64", (int(number),), (1,))
+        write = Write(0, 1, Layout("int64", view.shape), view)
+        args = (NumberArg(number, 0),)
+        numbers.start()
+        node = Node("arange.out", "arange", args, (), (), (write,), (), source="net.py:3")
+        assert varied(numbers, node) == ()
 
 
 def test_only_so_many_places_are_remembered(monkeypatch: pytest.MonkeyPatch):

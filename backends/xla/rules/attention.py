@@ -89,16 +89,22 @@ def _transposed_times(ctx: RuleContext, x: jax.Array, y: jax.Array) -> jax.Array
     return contract(ctx, x, y, (((1,), (1,)), ((0,), (0,))))
 
 
+def _each(value: jax.Array, heads: int) -> jax.Array:
+    """Grouped heads of ``[*, h, n, d]`` repeated; others are left where they lie."""
+    groups = value.shape[-3]
+    return value if groups == heads else jnp.repeat(value, heads // groups, axis=-3)
+
+
 def _flat(value: jax.Array, heads: int) -> jax.Array:
     """``[*, h, n, d]`` as ``[batch * heads, n, d]``, grouped heads repeated."""
-    if value.shape[-3] != heads:
-        value = jnp.repeat(value, heads // value.shape[-3], axis=-3)
-    return value.reshape(-1, *value.shape[-2:])
+    return _each(value, heads).reshape(-1, *value.shape[-2:])
 
 
 def _ungroup(grad: jax.Array, like: jax.Array, heads: int) -> jax.Array:
-    """Gradient of ``_flat``: sum what a repeated head received."""
+    """Gradient of ``_each``: sum what a repeated head received."""
     each = heads // like.shape[-3]
+    if each == 1:
+        return grad.reshape(like.shape)
     return jnp.sum(grad.reshape(*like.shape[:-2], each, *like.shape[-2:]), axis=-3)
 
 
@@ -182,11 +188,6 @@ def _by_library(
     )
 
 
-def _each(value: jax.Array, heads: int) -> jax.Array:
-    """Grouped heads of ``[B, h, L, E]`` repeated; others are left where they lie."""
-    return value if value.shape[1] == heads else jnp.repeat(value, heads // value.shape[1], 1)
-
-
 def _added(scores: _Scores) -> jax.Array | None:
     """What the kernel adds to ``[B, H, L, S]`` scores, of four dimensions."""
     bias = scores.bias
@@ -261,9 +262,7 @@ def _library_gradient(
     logarithm = logarithm.reshape(operands["query"].shape[:3])
     grads = _called(ctx, scores, "fuse_attention_gradient", results, operands, logarithm)
     grad_query, grad_key, grad_value = (grad.transpose(0, 2, 1, 3) for grad in grads)
-    if key.shape[1] != heads:
-        grad_key, grad_value = _ungroup(grad_key, key, heads), _ungroup(grad_value, value, heads)
-    return grad_query, grad_key, grad_value, None
+    return grad_query, _ungroup(grad_key, key, heads), _ungroup(grad_value, value, heads), None
 
 
 def _without_dropout(probability: float) -> None:

@@ -69,9 +69,8 @@ def _attention(
     mask_type: int | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     _check((query, key, value), embed_dim, num_head, qkv_weight)
-    parts = zip(
-        (query, key, value), qkv_weight.chunk(3), qkv_bias.chunk(3), strict=True
-    )  # projected apart: XLA joins products of the same operand where that pays
+    # Apart also where all three are one tensor: a single product for them is no faster.
+    parts = zip((query, key, value), qkv_weight.chunk(3), qkv_bias.chunk(3), strict=True)
     q, k, v = (F.linear(x, w, b).unflatten(2, (num_head, -1)).transpose(1, 2) for x, w, b in parts)
     weights = None
     if need_weights or mask is not None:

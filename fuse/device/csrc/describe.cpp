@@ -444,8 +444,11 @@ bool Recorder::describe(
   PyObject* varying = PyTuple_GetItem(answer.get(), 3);
   for (Py_ssize_t at = 0; at < PyTuple_Size(varying); ++at) {
     PyObject* item = PyTuple_GetItem(varying, at);
-    auto place = static_cast<size_t>(PyLong_AsLong(PyTuple_GetItem(item, 0)));
-    node.scalars[place].vary_within(ScalarPlace::bounds_of(PyTuple_GetItem(item, 1)));
+    ScalarPlace& place = node.scalars[static_cast<size_t>(PyLong_AsLong(PyTuple_GetItem(item, 0)))];
+    std::vector<ScalarPlace::Bound> reach = ScalarPlace::bounds_of(PyTuple_GetItem(item, 1));
+    if (ScalarPlace::within(reach, place.bits)) {
+      place.vary(std::move(reach));
+    }
   }
   if (PyErr_Occurred() != nullptr) {
     throw_python_error();

@@ -302,16 +302,12 @@ bool Recorder::generalise(
     if (PyErr_Occurred() != nullptr) {
       throw_python_error();
     }
-    ScalarPlace trial = child.scalars[at];
-    trial.dynamic = true;
-    trial.bounds = found;
-    if (!trial.admits(call_.scalars[at].bits)) {
+    if (!ScalarPlace::within(found, call_.scalars[at].bits)) {
       return false; // outside what one program can reach: another program
     }
   }
   for (size_t index = 0; index < places.size(); ++index) {
-    child.scalars[places[index]].dynamic = true;
-    child.scalars[places[index]].bounds = std::move(bounds[index]);
+    child.scalars[places[index]].vary(std::move(bounds[index]));
   }
   child.forget_plans();
   return true;

@@ -44,20 +44,8 @@ struct ScalarPlace {
     return found;
   }
 
-  // Makes the place dynamic if its own value is within what one program can reach.
-  void vary_within(std::vector<Bound> reach) {
-    bounds = std::move(reach);
-    dynamic = true;
-    if (!admits(bits)) {
-      bounds.clear();
-      dynamic = false;
-    }
-  }
-
-  bool admits(uint64_t value) const {
-    if (!dynamic) {
-      return value == bits;
-    }
+  // Whether one program can reach a value; without bounds it can reach all.
+  static bool within(const std::vector<Bound>& bounds, uint64_t value) {
     auto rest = static_cast<int64_t>(value);
     for (const Bound& bound : bounds) {
       if (rest / bound.stride + bound.extent >= bound.size) {
@@ -66,6 +54,15 @@ struct ScalarPlace {
       rest %= bound.stride;
     }
     return bounds.empty() || rest == 0;
+  }
+
+  void vary(std::vector<Bound> reach) {
+    dynamic = true;
+    bounds = std::move(reach);
+  }
+
+  bool admits(uint64_t value) const {
+    return dynamic ? within(bounds, value) : value == bits;
   }
 };
 
