@@ -86,6 +86,7 @@ def test_a_process_ends_at_any_point(name: str):
 
 INTERRUPTED = """
 import os, signal, sys, threading, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
 import torch, fuse
 from fuse.device import lazy
 x = torch.ones(64, 64, device="tpu")
@@ -123,6 +124,7 @@ def test_control_c_during_a_compile_and_a_run_leaves_the_device_usable():
 
 OVERWRITTEN = """
 import os, random, signal, threading
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
 import torch
 weights = [torch.zeros(50, device="tpu") for _ in range(6)]
 generator = random.Random(0)
