@@ -77,6 +77,11 @@ def whole_trace() -> int:
     return _positive("FUSE_WHOLE_TRACE", 120)
 
 
+def start_ahead() -> bool:
+    """``FUSE_START_AHEAD``: run what a known stream leads to while it is recorded (1; 0: not)."""
+    return choice("FUSE_START_AHEAD", os.environ.get("FUSE_START_AHEAD", "1"), ("0", "1")) == "1"
+
+
 def explain() -> frozenset[str]:
     """``FUSE_EXPLAIN``: a comma-separated set; ``recompiles`` prints every compile's cause."""
     return frozenset(filter(None, os.environ.get("FUSE_EXPLAIN", "").split(",")))

@@ -35,7 +35,7 @@ from fuse.plan.plan import Plan, PlannedChunk
 from fuse.plan.planner import plan as make_plan
 from fuse.plans import Named, Plans
 from fuse.recall import Recall
-from fuse.runnable import Bound, Runnable, Stage, bind
+from fuse.runnable import Bound, Runnable, Stage, Started, bind
 from fuse.timeline import Timeline
 from fuse.trace.node import Leaf, Node, Trace
 from fuse.trace.refusals import refusal
@@ -200,13 +200,43 @@ class Engine:
 
     # ---- running ----------------------------------------------------------------------
 
+    def start(
+        self,
+        runnable: Runnable,
+        started: Started | None,
+        leaves: list[Any],
+        scalars: bytes,
+        stages: int,
+    ) -> Started | None:
+        """Run the first ``stages`` of a plan whose trace is still being recorded.
+
+        ``started`` is what this returned for fewer of them. ``leaves`` and ``scalars`` are the
+        trace's so far: all that the stages read. ``None`` where it cannot be done, or failed: the
+        whole plan runs, and says why, when the trace is cut.
+        """
+        if self.observer is not None or self.inspector is not None or self._converting:
+            return None  # they see whole traces, in order
+        if any(stage.pending is not None for stage in runnable.stages[:stages]):
+            return None
+        try:
+            slots = self._run_stages(runnable, leaves, scalars, started, stages)
+        except Exception:  # noqa: BLE001  (raised again when the trace is run)
+            return None
+        return Started(stages, slots[len(runnable.leaves) :])
+
     def execute(
-        self, runnable: Runnable, leaves: list[Any], scalars: bytes, reason: int
+        self,
+        runnable: Runnable,
+        leaves: list[Any],
+        scalars: bytes,
+        reason: int,
+        started: Started | None = None,
     ) -> list[Any]:
         """Run a plan; the arrays of its live values, in ascending order of value.
 
         ``leaves`` are in the trace's order; an array of another backend is replaced in the
         list by its conversion, which the core then keeps. ``reason`` numbers the cut's reason.
+        ``started`` is what ``start`` returned last for this plan and trace.
         """
         self._numbers.start()
         if self._converting:
@@ -216,7 +246,7 @@ class Engine:
             check_indices(runnable.plan.trace, self._on_host(leaves), scalars)
         if self.inspector is not None:  # before the run, which may consume the leaves
             self.inspector(runnable, leaves, scalars)
-        results = self._run(runnable, leaves, scalars)
+        results = self._run(runnable, leaves, scalars, started)
         if debug:
             self._finish(runnable, results)
         if self.observer is not None:
@@ -247,20 +277,36 @@ class Engine:
     def _on_host(self, leaves: list[Any]) -> list[np.ndarray]:
         return [np.asarray(self.backend.get(array)) for array in leaves]
 
-    def _run(self, runnable: Runnable, leaves: list[Any], scalars: bytes) -> list[Any]:
+    def _run(
+        self, runnable: Runnable, leaves: list[Any], scalars: bytes, started: Started | None
+    ) -> list[Any]:
         runnable.runs += 1
         self.counters.chunks += len(runnable.stages)
         try:
-            results = self._run_stages(runnable, leaves, scalars)
+            stages = len(runnable.stages)
+            slots = self._run_stages(runnable, leaves, scalars, started, stages)
+            results = list(runnable.finish(slots))
         except Exception as error:
             text = chunk_text("running a chunk failed", runnable.plan.trace, error)
             raise ExecutionError(text) from error
         self._flight.add(results[runnable.token], runnable.nbytes)
         return results
 
-    def _run_stages(self, runnable: Runnable, leaves: list[Any], scalars: bytes) -> list[Any]:
-        slots = list(leaves)
-        for number, stage in enumerate(runnable.stages):
+    def _run_stages(
+        self,
+        runnable: Runnable,
+        leaves: list[Any],
+        scalars: bytes,
+        started: Started | None,
+        stop: int,
+    ) -> list[Any]:
+        """The slots after the stages up to ``stop``, without those that have been started."""
+        slots = leaves + [None] * (len(runnable.leaves) - len(leaves))
+        first = 0
+        if started is not None:
+            first = started.stages
+            slots += started.made
+        for number, stage in enumerate(runnable.stages[first:stop], first):
             words, inputs = stage.words(scalars), stage.take(slots)
             if self.observer is None:
                 results = self._run_stage(stage, words, inputs)
@@ -271,7 +317,7 @@ class Engine:
             slots += results
             for slot in stage.drop:
                 slots[slot] = None  # the array dies here unless somebody else holds it
-        return list(runnable.finish(slots))
+        return slots
 
     def _run_stage(self, stage: Stage, scalars: bytes, inputs: Sequence[Any]) -> list[Any]:
         if stage.pending is not None and stage.chunk is not None:

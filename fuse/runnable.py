@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from fuse import config
 from fuse.backends.base import Chunk
 from fuse.executables import Found
+from fuse.plan.beginning import starting_points
 from fuse.plan.plan import Plan
 
 Picker = Callable[[list[Any]], Sequence[Any]]
@@ -50,11 +52,20 @@ class Stage:
         return np.frombuffer(scalars, np.uint64)[self.scalars].tobytes() if self.scalars else b""
 
 
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The first ``stages`` of a plan have run: ``made`` are the slots after the leaves'."""
+
+    stages: int
+    made: list[Any]
+
+
 @dataclass(slots=True)
 class Runnable:
     """A plan, its stages, and ``finish``, which picks the live values from the slots.
 
-    ``token`` is the position of the smallest live value, ``nbytes`` the size of all.
+    ``token`` is the position of the smallest live value, ``nbytes`` the size of all. ``starts``
+    are pairs of a number of calls recorded and the number of stages that can run then.
     """
 
     plan: Plan
@@ -64,6 +75,7 @@ class Runnable:
     finish: Picker
     token: int
     nbytes: int
+    starts: tuple[tuple[int, int], ...] = ()
     runs: int = 0
 
 
@@ -92,7 +104,8 @@ def bind(plan: Plan, executables: list[Bound]) -> Runnable:
     sizes = [layouts[value].nbytes for value in plan.live]
     token = min(range(len(sizes)), key=sizes.__getitem__)
     finish = picker([slots[value] for value in plan.live])
-    return Runnable(plan, stages, leaves, plan.donated, finish, token, sum(sizes))
+    starts = starting_points(plan) if config.start_ahead() else ()
+    return Runnable(plan, stages, leaves, plan.donated, finish, token, sum(sizes), starts)
 
 
 def picker(places: list[int]) -> Picker:

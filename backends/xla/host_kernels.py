@@ -27,6 +27,8 @@ TARGETS: Final = (
     "fuse_convolution",
     "fuse_convolution_gradient",
     "fuse_grouped_product",
+    "fuse_layer_norm",
+    "fuse_layer_norm_gradient",
     "fuse_product",
 )
 _registered: dict[str, str] = {}
@@ -40,7 +42,7 @@ def register(library: Path) -> None:
     for target in TARGETS:
         handler = jax.ffi.pycapsule(getattr(handlers, target))
         jax.ffi.register_ffi_target(target, handler, platform="cpu")
-    _registered["kernels"] = f"torch {torch.__version__}, 6"
+    _registered["kernels"] = f"torch {torch.__version__}, 7"
 
 
 def version() -> str:

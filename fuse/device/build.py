@@ -33,6 +33,7 @@ UNITS = (
     "autocast.cpp",
     "host_attention.cpp",
     "host_kernels.cpp",
+    "host_norms.cpp",
     "host_products.cpp",
 )
 FLAGS = ("-std=c++20", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra")

@@ -13,18 +13,21 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from fuse.plan.answer import answered
+from fuse.plan.beginning import beginning
 from fuse.plan.changing import set_apart, stretches
 from fuse.plan.check import check_plan, undefined_values
 from fuse.plan.liveness import bytes_alive, last_reads
 from fuse.plan.order import light_stretches, ordered
 from fuse.plan.plan import Plan, PlannedChunk
 from fuse.plan.scalars import compact_scalars
-from fuse.plan.segment import WHOLE, Segment, segments
+from fuse.plan.segment import ANSWERED, BEGINNING, WHOLE, Segment, segments
 from fuse.plan.simplify import merged
 from fuse.trace.node import Leaf, Node, Trace
 from fuse.trace.signature import tokens
 from fuse.trace.verify import verify
 
+SMALL = 1 << 16
+"""Bytes of a leaf whose memory is not worth waiting for the end of the trace for."""
 _LISTED = 5  # merged operations whose lines are named
 
 
@@ -128,12 +131,13 @@ def segment(draft: Draft) -> None:
     alive = bytes_alive(draft.nodes, draft.live, layouts)
     for start, stop in stretches(draft.borders, len(draft.nodes)):
         nodes = draft.nodes[start:stop]
+        answer, reason = 0, ANSWERED
+        if not draft.borders:
+            answer = answered(nodes, draft.live, layouts)
+        if not answer and len(nodes) <= draft.whole:
+            answer, reason = beginning(nodes, alive[start:stop], layouts), BEGINNING
         pieces = segments(
-            tokens(nodes),
-            alive[start:stop],
-            light_stretches(nodes),
-            draft.whole,
-            0 if draft.borders else answered(nodes, draft.live, layouts),
+            tokens(nodes), alive[start:stop], light_stretches(nodes), draft.whole, answer, reason
         )
         draft.segments += tuple(
             replace(piece, start=start + piece.start, stop=start + piece.stop) for piece in pieces
@@ -164,7 +168,9 @@ def chunk(draft: Draft) -> None:
 def donate(draft: Draft) -> None:
     """Let a chunk reuse inputs that nothing reads after it for outputs of their size.
 
-    Inputs are leaves that nobody else holds, and results of earlier chunks that are not live.
+    Inputs are leaves that nobody else holds, and results of earlier chunks that are not live. A
+    chunk that consumes no leaf may run before the trace has ended, so all but the last one leave
+    small leaves (a batch norm's statistics) alone.
     """
     layouts = draft.trace.layouts()
     leaves = {leaf.value for leaf in draft.trace.leaves}
@@ -182,6 +188,9 @@ def donate(draft: Draft) -> None:
                 else (leaf.value not in draft.live)
             )
             if not free or final[leaf.value] != index:
+                continue
+            small = leaf.value in leaves and leaf.layout.nbytes <= SMALL
+            if small and index < len(draft.chunks) - 1:
                 continue
             if room[leaf.layout] > 0:
                 room[leaf.layout] -= 1

@@ -36,6 +36,8 @@ SMALLEST_LIGHT = 150
 """The same without anchors: such operations are cheap beside the call."""
 ANSWERED = "to the number that the program will read"
 """The reason of a chunk that ends where ``fuse.plan.answer`` says."""
+BEGINNING = "what runs while the rest is recorded"
+"""The reason of a chunk that ends where ``fuse.plan.beginning`` says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,18 +55,20 @@ def segments(
     light: Sequence[tuple[int, int]],
     whole: int = WHOLE,
     answer: int = 0,
+    reason: str = ANSWERED,
 ) -> list[Segment]:
     """Cut a trace of ``len(tokens)`` operations.
 
     ``tokens`` are equal where operations are, ``alive`` are the bytes alive after each,
     ``light`` the maximal stretches ``(start, stop)`` without dense anchors, and ``answer``
-    the position after which the rest may run while the program goes on, or 0.
+    the position after which the rest may run while the program goes on, or 0; ``reason`` is
+    why it is cut there.
     """
     result = []
     for piece in _pieces(tokens, alive, light, whole, answer):
         if piece.start < answer < piece.stop:
-            result.append(Segment(piece.start, answer, ANSWERED))
-            result.append(Segment(answer, piece.stop, f"what follows that number; {piece.reason}"))
+            result.append(Segment(piece.start, answer, reason))
+            result.append(Segment(answer, piece.stop, f"what follows; {piece.reason}"))
         else:
             result.append(piece)
     return result

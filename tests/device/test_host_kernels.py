@@ -1,9 +1,10 @@
-"""Convolutions, products and attention that run by PyTorch's CPU kernels inside XLA programs."""
+"""Convolutions, products, norms and attention that PyTorch's CPU kernels do inside XLA."""
 
 from __future__ import annotations
 
 import sys
 
+import jax
 import pytest
 import torch
 import torch.nn.functional as F
@@ -105,6 +106,60 @@ def test_products_of_a_transposed_left_operand(case: str, chosen: str, calls: li
 
 
 @pytest.mark.skipif(create().platform != "cpu", reason="other platforms have products")
+@pytest.mark.parametrize("chosen", ["strict", "fused"])
+def test_products_of_a_linear_layer(chosen: str, calls: list[str]):
+    x, weight, bias = torch.randn(310, 130), torch.randn(90, 130), torch.randn(90)
+    with mode(chosen):
+        dx, dw, db = (value.to(DEVICE) for value in (x, weight, bias))
+        for _ in range(3):
+            found = F.linear(dx, dw, db).cpu()
+            torch.testing.assert_close(found, F.linear(x, weight, bias), rtol=1e-4, atol=1e-4)
+            found = (dx @ (dw * 2).mT).cpu()
+            torch.testing.assert_close(found, x @ weight.mT * 2, rtol=1e-4, atol=1e-4)
+    assert "fuse_product" in calls
+
+
+NORMS = {
+    "rows": ((4, 128, 96), (96,)),
+    "two dimensions": ((9, 30, 16, 32), (16, 32)),
+    "one row": ((40000,), (40000,)),
+    "fewer rows than threads' shares": ((3, 20000), (20000,)),
+}
+"""Shapes of the input, and of what is normalised."""
+
+
+@pytest.mark.skipif(create().platform != "cpu", reason="other platforms have norms")
+@pytest.mark.parametrize("case", NORMS)
+@pytest.mark.parametrize("affine", ["weight and bias", "weight", "nothing"])
+@pytest.mark.parametrize("chosen", ["strict", "fused"])
+def test_layer_norm_and_its_gradients(case: str, affine: str, chosen: str, calls: list[str]):
+    shape, inside = NORMS[case]
+    x, given = torch.randn(shape) * 2 + 3, [torch.randn(inside) for _ in affine.split(" and ")]
+    given = [] if affine == "nothing" else given
+
+    def run(device: torch.device) -> list[torch.Tensor]:
+        own = [value.clone().to(device).requires_grad_() for value in (x, *given)]
+        out = F.layer_norm(own[0], inside, *own[1:])
+        (out * out * out).mean().backward()
+        return [out.detach().cpu(), *(value.grad.cpu() for value in own)]
+
+    expected = run(torch.device("cpu"))
+    with mode(chosen):
+        for _ in range(3):
+            for found, wanted in zip(run(DEVICE), expected, strict=True):
+                torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+    assert set(calls) == {"fuse_layer_norm", *(["fuse_layer_norm_gradient"] if given else [])}
+
+
+@pytest.mark.skipif(create().platform != "cpu", reason="other platforms have norms")
+def test_other_norms_stay_in_xla(calls: list[str]):
+    for x in (torch.randn(30, 40), torch.randn(300, 400, dtype=torch.float64)):
+        found = F.layer_norm(x.to(DEVICE), x.shape[1:]).cpu()
+        torch.testing.assert_close(found, F.layer_norm(x, x.shape[1:]), rtol=1e-4, atol=1e-4)
+    assert calls == []
+
+
+@pytest.mark.skipif(create().platform != "cpu", reason="other platforms have products")
 def test_other_products_stay_in_xla(calls: list[str]):
     x, y = torch.randn(310, 130), torch.randn(130, 90)
     dx, dy = x.to(DEVICE), y.to(DEVICE)
@@ -193,6 +248,23 @@ def test_attention_with_a_bias_and_with_grouped_heads(
             for found, wanted in zip(run(DEVICE), expected, strict=True):
                 torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
     assert set(calls) == {"fuse_attention", "fuse_attention_gradient"}
+
+
+@pytest.mark.skipif(create().platform != "cpu", reason="other platforms have their own")
+def test_slices_of_a_projection_are_passed_as_they_lie(monkeypatch: pytest.MonkeyPatch):
+    shapes = []
+    call = host_kernels.call
+
+    def noted(target: str, results: object, *values: jax.Array, **attributes: object) -> object:
+        shapes.append([value.shape for value in values])
+        return call(target, results, *values, **attributes)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(host_kernels, "call", noted)
+    projected = torch.randn(4, 64, 3 * 128, device=DEVICE)
+    heads = [part.view(4, 64, 4, 32).transpose(1, 2) for part in projected.split(128, 2)]
+    F.scaled_dot_product_attention(*heads).sum().item()
+    # The last one, for a bias, is read by none. Two calls: the rule is tried before it is used.
+    assert shapes == [[(4, 64, 384)] * 4] * 2
 
 
 @pytest.mark.skipif(create().platform != "cpu", reason="other platforms have their own")

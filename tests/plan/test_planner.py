@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fuse.errors import VerifyError
+from fuse.plan.beginning import starting_points
 from fuse.plan.liveness import bytes_alive, last_reads
 from fuse.plan.plan import Plan
 from fuse.plan.planner import plan
@@ -170,7 +171,7 @@ def test_a_trace_is_cut_behind_the_number_that_is_read():
     assert drawing.names["l"] in before.outputs and before.nodes[-1].op == "mean"
     assert after.nodes[0].op == "mean_backward" and after.nodes[-1].op == "sub_"
     assert "chunk 0: to the number that the program will read" in result.decisions
-    assert any(line.startswith("chunk 1: what follows that number; ") for line in result.decisions)
+    assert any(line.startswith("chunk 1: what follows; ") for line in result.decisions)
 
 
 def test_a_long_trace_turns_there_too():
@@ -178,6 +179,54 @@ def test_a_long_trace_turns_there_too():
     drawing, result = trained(1 << 16, whole=5)
     assert [chunk.nodes[-1].op for chunk in result.chunks] == ["mean", "sub_"]
     assert not any("peak" in line for line in result.decisions)
+
+
+def inferred(large: int, layers: int = 8) -> Plan:
+    """Inference by layers of a product and three light operations; ``large`` numbers a value."""
+    lines, value = [], "x"
+    for layer in range(layers):
+        lines.append(f"f{layer}_0 = mm({value}, w{layer})")
+        lines += [f"f{layer}_{at} = relu{at}(f{layer}_{at - 1})" for at in range(1, 3)]
+        lines.append(f"f{layer}_3 = add({value}, f{layer}_2)")
+        value = f"f{layer}_3"
+    lines.append(f"l = mean({value})")
+    sizes = {line.split()[0]: large for line in lines} | {"l": 1, "x": large}
+    sizes |= {f"w{layer}": large for layer in range(layers)}
+    return planned(Drawing("\n".join(lines), sizes=sizes), "l", whole=50)
+
+
+def test_heavy_inference_is_cut_so_that_its_beginning_runs_early():
+    """Between two layers, where one value is alive."""
+    result = inferred(1 << 17)
+    first, rest = (chunk.nodes for chunk in result.chunks)
+    assert len(first) == 12 and first[-1].op == "add" and len(rest) == 21
+    assert len(result.chunks[0].outputs) == 1
+    assert "chunk 0: what runs while the rest is recorded" in result.decisions
+
+
+def test_what_is_light_or_short_is_not_cut_for_that():
+    assert len(inferred(1 << 10).chunks) == 1
+    assert len(inferred(1 << 20, layers=3).chunks) == 1
+
+
+def test_a_plan_says_from_which_call_on_its_first_chunks_can_run():
+    assert starting_points(inferred(1 << 17)) == ((12, 1),)
+    assert starting_points(inferred(1 << 10)) == ()  # one chunk runs when all is recorded
+    _, result = trained(1 << 16, whole=5)
+    assert starting_points(result) == ()  # ten calls are not worth it
+
+
+def test_a_chunk_that_consumes_a_large_leaf_waits_for_the_end():
+    lines = ["v0 over w0 = mm(x, w0)", "f0 = relu(v0)"]
+    lines += [*(f"f{at} = relu(f{at - 1})" for at in range(1, 9)), "l = mean(f8)", "b0 = mm(l, x)"]
+    lines += [f"b{at} = relu_backward(b{at - 1}, f1)" for at in range(1, 20)]
+    for large in (1 << 14, 1 << 16):  # numbers: 64 kB, 256 kB
+        sizes = {line.split()[0]: large for line in lines} | {"l": 1, "x": large, "w0": large}
+        drawing = Drawing("\n".join(lines), sizes=sizes)
+        result = planned(drawing, "v0 l b19", "w0")
+        consumed = result.chunks[0].donated
+        assert len(result.chunks) == 2 and len(consumed) == (large > 1 << 14)
+        assert starting_points(result) == (() if consumed else ((11, 1),))
 
 
 def stepped(layers: int) -> Plan:

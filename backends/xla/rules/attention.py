@@ -231,7 +231,7 @@ def _called(
         results,
         *(base for base, _ in parts.values()),
         *whole,
-        operands["query"] if bias is None else bias,
+        parts["query"][0] if bias is None else bias,  # read by none: what is there, not a copy
         **{name: part for name, (_, part) in parts.items()},
         bias=() if bias is None else bias.shape,
         causal=scores.causal,

@@ -7,6 +7,7 @@ gw = grad * weight, the input's gradient is rstd * (gw - mean(gw) - xhat * mean(
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import jax
@@ -14,10 +15,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from fuse.backends.xla import host_kernels
 from fuse.backends.xla.rules.reduction import count, kept, moments, number
 from fuse.backends.xla.rules.registry import RuleContext, rule
 
 Mask = tuple[bool, ...]
+
+_LIBRARY_NUMBERS = 1 << 15  # in a layer norm, from which on PyTorch's kernel is called
 
 
 def _wide(ctx: RuleContext, *values: jax.Array | None) -> list[Any]:
@@ -70,6 +74,9 @@ def _layer_norm(
     bias: jax.Array | None,
     eps: Any,
 ) -> Any:
+    given = [value for value in (weight, bias) if value is not None]
+    if isinstance(eps, float) and _by_library(ctx, x, *given):
+        return _library(x, normalized, weight, bias, eps)
     x, weight, bias = _wide(ctx, x, weight, bias)
     mean, rstd = _normalised_moments(x, _split(x, normalized)[1], eps)
     out = (x - mean) * rstd
@@ -89,6 +96,9 @@ def _layer_norm_backward(
     bias: jax.Array | None,
     mask: Mask,
 ) -> Any:
+    if weight is not None and mask[0] and _by_library(ctx, grad, x, mean, rstd, weight):
+        grads = _library_gradient(grad, x, mean, rstd, weight)
+        return tuple(value if wanted else None for value, wanted in zip(grads, mask, strict=True))
     grad, x, mean, rstd, weight = _wide(ctx, grad, x, mean, rstd, weight)
     outer, inner = _split(x, normalized)
     normal = (x - mean) * rstd
@@ -97,6 +107,54 @@ def _layer_norm_backward(
         _input_gradient(weighted, normal, rstd, inner) if mask[0] else None,
         lax.reduce_sum(grad * normal, outer) if mask[1] else None,
         lax.reduce_sum(grad, outer) if mask[2] else None,
+    )
+
+
+def _by_library(ctx: RuleContext, *values: jax.Array) -> bool:
+    """Whether PyTorch's CPU kernel can be called, on enough numbers to make up for the call."""
+    return host_kernels.available(ctx, *values) and values[0].size >= _LIBRARY_NUMBERS
+
+
+def _library(
+    x: jax.Array,
+    normalized: tuple[int, ...],
+    weight: jax.Array | None,
+    bias: jax.Array | None,
+    eps: float,
+) -> Any:
+    width = math.prod(normalized)
+    rows = x.reshape(-1, width)
+    sums = jax.ShapeDtypeStruct((rows.shape[0], 1), x.dtype)
+    out, mean, rstd = host_kernels.call(
+        "fuse_layer_norm",
+        (jax.ShapeDtypeStruct(rows.shape, x.dtype), sums, sums),
+        rows,
+        rows if weight is None else weight.reshape(width),
+        rows if bias is None else bias.reshape(width),
+        weighted=weight is not None,
+        biased=bias is not None,
+        eps=eps,
+    )
+    outside = x.shape[: x.ndim - len(normalized)] + (1,) * len(normalized)
+    return out.reshape(x.shape), mean.reshape(outside), rstd.reshape(outside)
+
+
+def _library_gradient(
+    grad: jax.Array, x: jax.Array, mean: jax.Array, rstd: jax.Array, weight: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    rows = jax.ShapeDtypeStruct((x.size // weight.size, weight.size), x.dtype)
+    sums = jax.ShapeDtypeStruct((weight.size,), x.dtype)
+    grad_x, grad_weight, grad_bias = host_kernels.call(
+        "fuse_layer_norm_gradient",
+        (rows, sums, sums),
+        *(value.reshape(rows.shape) for value in (grad, x)),
+        *(value.reshape(-1, 1) for value in (mean, rstd)),
+        weight.reshape(-1),
+    )
+    return (
+        grad_x.reshape(x.shape),
+        grad_weight.reshape(weight.shape),
+        grad_bias.reshape(weight.shape),
     )
 
 

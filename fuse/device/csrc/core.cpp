@@ -1,6 +1,7 @@
 // The core as one translation unit: PyTorch's headers are read once, which is most of the
 // time that building takes.
-#include "buffer.cpp" // NOLINT(bugprone-suspicious-include)
+#include "ahead.cpp" // NOLINT(bugprone-suspicious-include)
+#include "buffer.cpp" // NOLINT
 #include "cut.cpp" // NOLINT
 #include "describe.cpp" // NOLINT
 #include "device.cpp" // NOLINT

@@ -26,6 +26,7 @@ bool contains(const std::vector<int32_t>& outer, const std::vector<int32_t>& inn
 } // namespace
 
 void Recorder::start_trace() {
+  drop_started();
   settle_dead();
   {
     std::lock_guard<std::mutex> guard(Morgue::global().mutex());
@@ -120,8 +121,8 @@ Plan* Recorder::find_plan(
 Plan* Recorder::make_plan(
     TrieNode& node, std::vector<int32_t> live, std::vector<int32_t> donatable) {
   PyRef nodes = PyRef::steal(checked(PyList_New(0)));
-  std::vector<const TrieNode*> path;
-  for (const TrieNode* step = &node; step->parent != nullptr; step = step->parent) {
+  std::vector<TrieNode*> path;
+  for (TrieNode* step = &node; step->parent != nullptr; step = step->parent) {
     path.push_back(step);
   }
   for (auto step = path.rbegin(); step != path.rend(); ++step) {
@@ -141,12 +142,19 @@ Plan* Recorder::make_plan(
   for (Py_ssize_t at = 0; at < PyTuple_Size(donated.get()); ++at) {
     consumed.push_back(static_cast<int32_t>(PyLong_AsLong(PyTuple_GetItem(donated.get(), at))));
   }
-  node.plans.push_back(Plan{std::move(live), std::move(consumed), std::move(handle)});
+  PyRef starts = PyRef::steal(checked(PyObject_GetAttrString(handle.get(), "starts")));
+  std::vector<Plan::Point> points;
+  for (Py_ssize_t at = 0; at < PyTuple_Size(starts.get()); ++at) {
+    PyObject* pair = PyTuple_GetItem(starts.get(), at);
+    const auto calls = static_cast<size_t>(PyLong_AsLong(PyTuple_GetItem(pair, 0)));
+    points.push_back({path[path.size() - calls], PyLong_AsLong(PyTuple_GetItem(pair, 1))});
+  }
+  node.plans.push_back(
+      Plan{std::move(live), std::move(consumed), std::move(handle), std::move(points)});
   return &node.plans.back();
 }
 
-void Recorder::execute(Plan& plan, CutReason reason) {
-  const SignalHold hold(!plan.donated.empty()); // else the trace can simply run again
+PyRef Recorder::leaf_arrays() {
   PyRef arrays = PyRef::steal(checked(PyList_New(0)));
   for (const Leaf& leaf : leaves_) {
     if (leaf.array.defined()) {
@@ -156,27 +164,43 @@ void Recorder::execute(Plan& plan, CutReason reason) {
       PyList_Append(arrays.get(), leaf.array->get());
     }
   }
-  PyRef kept = PyRef::borrow(arrays.get()); // the engine may swap items in the list
-  PyRef scalars = PyRef::steal(checked(PyBytes_FromStringAndSize(
-      reinterpret_cast<const char*>(dynamic_.data()),
-      static_cast<Py_ssize_t>(dynamic_.size() * sizeof(uint64_t)))));
-  PyRef results = call_engine(
-      "execute",
-      pack(
-          PyRef::borrow(plan.handle.get()),
-          std::move(arrays),
-          std::move(scalars),
-          make_int(static_cast<int64_t>(reason))));
+  return arrays;
+}
+
+void Recorder::keep_conversions(PyObject* arrays) {
   Py_ssize_t at = 0;
   for (const Leaf& leaf : leaves_) {
     if (leaf.array.defined()) {
-      PyObject* array = PyList_GET_ITEM(kept.get(), at++);
+      PyObject* array = PyList_GET_ITEM(arrays, at++);
       if (array != leaf.array->get()) {
         leaf.array->replace(array); // converted from another backend's: keep the conversion
       }
     }
   }
+}
+
+PyRef Recorder::packed_words() const {
+  return PyRef::steal(checked(PyBytes_FromStringAndSize(
+      reinterpret_cast<const char*>(dynamic_.data()),
+      static_cast<Py_ssize_t>(dynamic_.size() * sizeof(uint64_t)))));
+}
+
+void Recorder::execute(Plan& plan, CutReason reason) {
+  const SignalHold hold(!plan.donated.empty()); // else the trace can simply run again
+  PyRef started = take_started(plan);
+  PyRef arrays = leaf_arrays();
+  PyRef kept = PyRef::borrow(arrays.get()); // the engine may swap items in the list
+  PyRef results = call_engine(
+      "execute",
+      pack(
+          PyRef::borrow(plan.handle.get()),
+          std::move(arrays),
+          packed_words(),
+          make_int(static_cast<int64_t>(reason)),
+          std::move(started)));
+  keep_conversions(kept.get());
   adopt(plan, results.get());
+  expect(plan);
 }
 
 void Recorder::adopt(const Plan& plan, PyObject* arrays) {

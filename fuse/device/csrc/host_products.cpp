@@ -17,11 +17,11 @@ namespace {
 
 namespace ffi = xla::ffi;
 
-// Multiplications of a share, some 20 us: a thread that wakes late takes fewer of them. Few shares,
-// because the library packs the whole other operand anew for each: at 2 a thread a core does 0.9 to
-// 0.95 of what it does with the product in one piece, at 4 as little as 0.75.
+// Multiplications of a share, some 20 us. One share a thread, because the library packs the whole
+// other operand anew for each: at 2 a thread a core does 0.9 to 0.95 of what it does with the
+// product in one piece, at 4 as little as 0.75, which is more than a thread that wakes late costs.
 constexpr double kShareProducts = 1 << 21;
-constexpr int64_t kSharesPerThread = 2;
+constexpr int64_t kSharesPerThread = 1;
 
 // Writes the share's part of x @ y to out, on this thread. Matrices are split, or of a single one
 // the rows or the columns, whichever there are more of.

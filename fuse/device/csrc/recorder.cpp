@@ -155,6 +155,8 @@ bool Recorder::try_record(
   } else if (operations_ >= limit_) {
     learn_period();
     cut_locked(CutReason::SizeBound);
+  } else if (node->ahead != nullptr) {
+    start_ahead(*node);
   }
   return true;
 }

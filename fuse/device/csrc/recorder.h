@@ -37,6 +37,7 @@ const char* cut_reason_name(CutReason reason);
 
 struct RecorderStats {
   uint64_t operations = 0, known = 0, traces = 0, nodes = 0, uncompiled = 0, prunes = 0;
+  uint64_t started_right = 0, started_wrong = 0; // traces begun early: with their plan, another
   std::array<uint64_t, static_cast<size_t>(CutReason::Count)> cuts{};
 };
 
@@ -163,6 +164,18 @@ class Recorder {
       TrieNode& node, const std::vector<int32_t>& live, const std::vector<int32_t>& donatable);
   Plan* make_plan(TrieNode& node, std::vector<int32_t> live, std::vector<int32_t> donatable);
   void execute(Plan& plan, CutReason reason);
+  PyRef leaf_arrays();
+  void keep_conversions(PyObject* arrays);
+  PyRef packed_words() const;
+
+  // ahead.cpp
+  // Starts what the stream so far is known to lead to, while the program goes on.
+  void start_ahead(TrieNode& node);
+  // What was started of a plan, None if it was nothing; counts whether it was this plan.
+  PyRef take_started(const Plan& plan);
+  void drop_started();
+  static void expect(const Plan& plan);
+
   void adopt(const Plan& plan, PyObject* arrays);
   void abandon(const std::string& why);
   void start_trace();
@@ -186,6 +199,13 @@ class Recorder {
   std::vector<Buffer*> owner_; // by value number; null once nobody can see the value
   std::vector<Leaf> leaves_;
   std::vector<uint64_t> dynamic_;
+  // What runs already of the trace being recorded: pure work, dropped if the trace ends otherwise.
+  struct Started {
+    TrieNode* at = nullptr; // where it began
+    PyRef handle; // of the plan
+    PyRef state;
+  };
+  Started started_;
   Call call_;
   Inferences inferences_;
   std::string refusal_; // why the last call could not be described

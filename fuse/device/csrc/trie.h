@@ -91,10 +91,32 @@ struct Result {
   c10::IValue constant{}; // a number that follows from the metadata alone
 };
 
+struct TrieNode;
+
 struct Plan {
+  // A call after which the plan's first `stages` have all that they need.
+  struct Point {
+    TrieNode* node;
+    int64_t stages;
+  };
   std::vector<int32_t> live; // values that the plan leaves alive, ascending
   std::vector<int32_t> donated; // leaves it consumes, ascending
   PyRef handle;
+  std::vector<Point> points; // in the order of the stream
+};
+
+// The plan that a stream ended with when it last came by, and how often it did so again.
+struct Ahead {
+  static constexpr uint32_t kPatience = 3;
+  PyRef handle;
+  int64_t stages = 0;
+  uint32_t right = 0;
+  uint32_t wrong = 0;
+
+  // A stream that keeps ending otherwise computes its first stages twice for nothing.
+  bool trusted() const {
+    return wrong < kPatience || right > 4 * wrong;
+  }
 };
 
 struct TrieNode {
@@ -118,6 +140,7 @@ struct TrieNode {
   std::unordered_map<uint64_t, ShapePlace> shapes; // by rank hash of the call
   std::unordered_multimap<uint64_t, TrieNode*> index; // once there are many children
   std::vector<Plan> plans;
+  std::unique_ptr<Ahead> ahead; // where the first stages of a plan can start
 
   // Nodes at and below this one.
   size_t size() const {
@@ -128,11 +151,20 @@ struct TrieNode {
     return total;
   }
 
-  // Forgets every plan at and below this node.
+  // Forgets every plan at and below this node, and what may be started of them above it.
   void forget_plans() {
+    for (TrieNode* node = this; node != nullptr; node = node->parent) {
+      node->ahead.reset();
+    }
+    forget_plans_below();
+  }
+
+ private:
+  void forget_plans_below() {
     plans.clear();
+    ahead.reset();
     for (auto& child : children) {
-      child->forget_plans();
+      child->forget_plans_below();
     }
   }
 };
