@@ -7,6 +7,8 @@
 #include <ATen/ops/to.h>
 #include <ATen/ops/unbind.h>
 
+#include <algorithm>
+
 #include "buffer.h"
 
 namespace fuse {
@@ -25,16 +27,28 @@ namespace {
 // What has to happen to an argument before the call can be recorded.
 enum class Need : uint8_t { Nothing, Move, Resolve };
 
-Need need_of(const at::Tensor& tensor, bool host_index_allowed) {
+// `device` is the index of the device of the arguments before this one, -1 if they have none.
+Need need_of(const at::Tensor& tensor, bool host_index_allowed, int& device) {
   if (!tensor.defined()) {
     return Need::Nothing;
   }
   if (tensor.is_privateuseone()) {
+    const int own = tensor.device().index();
+    TORCH_CHECK(
+        device < 0 || device == own,
+        "Expected all tensors to be on the same device, but found at least two devices, tpu:",
+        device,
+        " and tpu:",
+        own,
+        "!");
+    device = own;
     return tensor.is_conj() || tensor.is_neg() ? Need::Resolve : Need::Nothing;
   }
   TORCH_CHECK(
       tensor.is_cpu() && (tensor.dim() == 0 || host_index_allowed),
-      "Expected all tensors to be on the same device, but found at least two devices, tpu:0 and ",
+      "Expected all tensors to be on the same device, but found at least two devices, tpu:",
+      std::max(device, 0),
+      " and ",
       tensor.device(),
       "!");
   return host_index_allowed ? Need::Move : Need::Nothing;
@@ -135,10 +149,11 @@ void prepare(const OpInfo& info, torch::jit::Stack* stack) {
   const size_t count = info.kinds.size();
   auto arguments = torch::jit::last(*stack, count);
   const bool indices = info.indexes;
+  int device = -1;
   for (size_t at = 0; at < count; ++at) {
     c10::IValue& value = (*stack)[stack->size() - count + at];
     if (value.isTensor()) {
-      Need need = need_of(value.toTensor(), indices && at > 0);
+      Need need = need_of(value.toTensor(), indices && at > 0, device);
       if (need != Need::Nothing) {
         value = prepared(value.toTensor(), need, device_of(arguments));
       }
@@ -152,7 +167,7 @@ void prepare(const OpInfo& info, torch::jit::Stack* stack) {
         if (!element.isTensor()) {
           continue;
         }
-        Need need = need_of(element.toTensor(), indices);
+        Need need = need_of(element.toTensor(), indices, device);
         if (need != Need::Nothing) {
           value.toList().set(item, prepared(element.toTensor(), need, device_of(arguments)));
         }

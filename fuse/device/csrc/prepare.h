@@ -8,7 +8,7 @@
 
 namespace fuse {
 
-// Refuses mixed devices; moves host indices; materialises lazy conjugation. Returns at once,
+// Refuses mixed devices, but for copies, which do not come here; moves host indices; materialises lazy conjugation. Returns at once,
 // having changed nothing, for the usual call.
 void prepare(const OpInfo& info, torch::jit::Stack* stack);
 // The tensor with lazy conjugation and negation carried out.
