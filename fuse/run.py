@@ -214,8 +214,10 @@ class Engine:
         trace's so far: all that the stages read. ``None`` where it cannot be done, or failed: the
         whole plan runs, and says why, when the trace is cut.
         """
-        if self.observer is not None or self.inspector is not None or self._converting:
+        if self.observer is not None or self.inspector is not None:
             return None  # they see whole traces, in order
+        if self._converting:
+            self._convert(leaves)
         if any(stage.pending is not None for stage in runnable.stages[:stages]):
             return None
         try:

@@ -17,7 +17,7 @@ from fuse.plan.beginning import beginning
 from fuse.plan.changing import set_apart, stretches
 from fuse.plan.check import check_plan, undefined_values
 from fuse.plan.liveness import bytes_alive, last_reads
-from fuse.plan.order import light_stretches, ordered
+from fuse.plan.order import is_anchor, light_stretches, ordered
 from fuse.plan.plan import Plan, PlannedChunk
 from fuse.plan.scalars import compact_scalars
 from fuse.plan.segment import ANSWERED, BEGINNING, WHOLE, Segment, segments
@@ -169,8 +169,8 @@ def donate(draft: Draft) -> None:
     """Let a chunk reuse inputs that nothing reads after it for outputs of their size.
 
     Inputs are leaves that nobody else holds, and results of earlier chunks that are not live. A
-    chunk that consumes no leaf may run before the trace has ended, so all but the last one leave
-    small leaves (a batch norm's statistics) alone.
+    chunk that consumes no leaf may run before the trace has ended, so dense ones but the last
+    leave small leaves (a batch norm's statistics) alone.
     """
     layouts = draft.trace.layouts()
     leaves = {leaf.value for leaf in draft.trace.leaves}
@@ -181,6 +181,7 @@ def donate(draft: Draft) -> None:
     for index, piece in enumerate(draft.chunks):
         room = Counter(layouts[value] for value in piece.outputs)
         positions = []
+        early = index < len(draft.chunks) - 1 and any(map(is_anchor, piece.nodes))
         for position, leaf in enumerate(piece.inputs):
             free = (
                 leaf.value in draft.donatable
@@ -189,8 +190,7 @@ def donate(draft: Draft) -> None:
             )
             if not free or final[leaf.value] != index:
                 continue
-            small = leaf.value in leaves and leaf.layout.nbytes <= SMALL
-            if small and index < len(draft.chunks) - 1:
+            if early and leaf.value in leaves and leaf.layout.nbytes <= SMALL:
                 continue
             if room[leaf.layout] > 0:
                 room[leaf.layout] -= 1

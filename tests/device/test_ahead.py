@@ -172,6 +172,15 @@ def test_what_is_watched_is_not_started_early():
     assert started()[0] == before
 
 
+def test_after_a_backend_was_used_in_between():
+    for name in ("numpy", "xla"):
+        fuse.set_backend(name)
+        fuse.reset_stats()
+        found, wanted = losses(DEVICE, 5), losses(torch.device("cpu"), 5)
+        torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
+        assert started()[0] >= 2
+
+
 def test_many_programs_in_turn():
     """Streams with a common beginning, in an order that never repeats."""
     generator = random.Random(0)

@@ -22,15 +22,18 @@ void Recorder::start_ahead(TrieNode& node) {
   PyRef before = more ? std::move(started_.state) : PyRef::borrow(Py_None);
   TrieNode* at = more ? started_.at : &node;
   started_ = {};
+  PyRef arrays = leaf_arrays();
+  PyRef kept = PyRef::borrow(arrays.get());
   // An interrupt leaves nothing started. A failure is said when the trace is run.
   PyRef state = call_engine(
       "start",
       pack(
           PyRef::borrow(handle.get()),
           std::move(before),
-          leaf_arrays(),
+          std::move(arrays),
           packed_words(),
           make_int(ahead.stages)));
+  keep_conversions(kept.get());
   if (state.get() != Py_None) {
     started_ = {at, std::move(handle), std::move(state)};
   }

@@ -8,8 +8,8 @@
 
 namespace fuse {
 
-// Refuses mixed devices, but for copies, which do not come here; moves host indices; materialises lazy conjugation. Returns at once,
-// having changed nothing, for the usual call.
+// Refuses mixed devices, but for copies, which do not come here; moves host indices; materialises
+// lazy conjugation. Returns at once, having changed nothing, for the usual call.
 void prepare(const OpInfo& info, torch::jit::Stack* stack);
 // The tensor with lazy conjugation and negation carried out.
 at::Tensor resolved(const at::Tensor& tensor);
