@@ -85,6 +85,7 @@ class Engine:
         self.check: str | None = None
         self.max_operations = config.max_operations()
         self.whole = config.whole_trace()
+        self.ahead = config.start_ahead()
         self.shape_cap = config.shape_cap() if self.backend.shares_host_memory() else 0
         self._warned: set[str] = set()
         self._reasons: dict[str, str] = {}
@@ -165,7 +166,7 @@ class Engine:
             stored = self.plans.find(key, trace, live, donatable)
         if stored is not None:
             try:
-                return bind(stored.plan, self._named(stored))
+                return bind(stored.plan, self._named(stored), self.ahead)
             except VerifyError as error:
                 self.plans.refuse(key, str(error))
         with self._span("planning", f"{len(trace.nodes)} operations"):
@@ -173,7 +174,7 @@ class Engine:
         found = self._find_all(plan)
         self.plans.save(key, plan, tuple((one.found.digest, one.found.label) for one in found))
         self.verdicts.save()
-        return bind(plan, found)
+        return bind(plan, found, self.ahead)
 
     def _named(self, stored: Named) -> list[Bound]:
         """The executables that a stored plan names, or, where one is missing, those found.
@@ -211,8 +212,8 @@ class Engine:
         """Run the first ``stages`` of a plan whose trace is still being recorded.
 
         ``started`` is what this returned for fewer of them. ``leaves`` and ``scalars`` are the
-        trace's so far: all that the stages read. ``None`` where it cannot be done, or failed: the
-        whole plan runs, and says why, when the trace is cut.
+        trace's so far: all that the stages read. ``None`` where it cannot be done now. A failure
+        is counted by the core, and said when the whole plan runs, if it fails there as well.
         """
         if self.observer is not None or self.inspector is not None:
             return None  # they see whole traces, in order
@@ -220,10 +221,7 @@ class Engine:
             self._convert(leaves)
         if any(stage.pending is not None for stage in runnable.stages[:stages]):
             return None
-        try:
-            slots = self._run_stages(runnable, leaves, scalars, started, stages)
-        except Exception:  # noqa: BLE001  (raised again when the trace is run)
-            return None
+        slots = self._run_stages(runnable, leaves, scalars, started, stages)
         return Started(stages, slots[len(runnable.leaves) :])
 
     def execute(

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from fuse import config
 from fuse.backends.base import Chunk
 from fuse.executables import Found
 from fuse.plan.beginning import starting_points
@@ -75,12 +74,12 @@ class Runnable:
     finish: Picker
     token: int
     nbytes: int
-    starts: tuple[tuple[int, int], ...] = ()
+    starts: tuple[tuple[int, int], ...]
     runs: int = 0
 
 
-def bind(plan: Plan, executables: list[Bound]) -> Runnable:
-    """The plan with its chunks' executables."""
+def bind(plan: Plan, executables: list[Bound], ahead: bool) -> Runnable:
+    """The plan with its chunks' executables; ``ahead`` if its first ones may start early."""
     leaves = tuple(leaf.value for leaf in plan.trace.leaves)
     slots = {value: slot for slot, value in enumerate(leaves)}
     final: dict[int, int] = {}
@@ -104,7 +103,7 @@ def bind(plan: Plan, executables: list[Bound]) -> Runnable:
     sizes = [layouts[value].nbytes for value in plan.live]
     token = min(range(len(sizes)), key=sizes.__getitem__)
     finish = picker([slots[value] for value in plan.live])
-    starts = starting_points(plan) if config.start_ahead() else ()
+    starts = starting_points(plan) if ahead else ()
     return Runnable(plan, stages, leaves, plan.donated, finish, token, sum(sizes), starts)
 
 

@@ -16,7 +16,7 @@ def stats() -> dict[str, Any]:
     count), ``shape_caps`` (operator -> places whose shapes keep changing),
     ``uncompiled_operations`` (run there), ``known_calls`` (nodes of the trie),
     ``started_early`` (traces whose first chunks ran while they were recorded) and
-    ``started_in_vain`` (of these, those that ended otherwise: their results were dropped).
+    ``started_in_vain`` (those that ended otherwise, or failed: what they made was dropped).
 
     ``background`` (``FUSE_COMPILE=background``) counts executables that are ``pending``,
     ``compiled`` and ``failed``, and ``uncompiled_chunks``: runs of chunks that had none yet.

@@ -38,6 +38,7 @@ ANSWERED = "to the number that the program will read"
 """The reason of a chunk that ends where ``fuse.plan.answer`` says."""
 BEGINNING = "what runs while the rest is recorded"
 """The reason of a chunk that ends where ``fuse.plan.beginning`` says."""
+_FOLLOWS = {ANSWERED: "what follows that number", BEGINNING: "the rest"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ def segments(
     for piece in _pieces(tokens, alive, light, whole, answer):
         if piece.start < answer < piece.stop:
             result.append(Segment(piece.start, answer, reason))
-            result.append(Segment(answer, piece.stop, f"what follows; {piece.reason}"))
+            result.append(Segment(answer, piece.stop, f"{_FOLLOWS[reason]}; {piece.reason}"))
         else:
             result.append(piece)
     return result

@@ -171,7 +171,7 @@ def test_a_trace_is_cut_behind_the_number_that_is_read():
     assert drawing.names["l"] in before.outputs and before.nodes[-1].op == "mean"
     assert after.nodes[0].op == "mean_backward" and after.nodes[-1].op == "sub_"
     assert "chunk 0: to the number that the program will read" in result.decisions
-    assert any(line.startswith("chunk 1: what follows; ") for line in result.decisions)
+    assert any(line.startswith("chunk 1: what follows that number; ") for line in result.decisions)
 
 
 def test_a_long_trace_turns_there_too():

@@ -135,8 +135,8 @@ def _library(
         biased=bias is not None,
         eps=eps,
     )
-    outside = x.shape[: x.ndim - len(normalized)] + (1,) * len(normalized)
-    return out.reshape(x.shape), mean.reshape(outside), rstd.reshape(outside)
+    inner = _split(x, normalized)[1]
+    return out.reshape(x.shape), kept(x, mean, inner), kept(x, rstd, inner)
 
 
 def _library_gradient(

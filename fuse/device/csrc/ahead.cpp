@@ -3,6 +3,8 @@
 // come, consume no leaf, and change nothing that anybody can see. So they are handed on as soon as
 // the last call of theirs is recorded, and run while the program goes on recording. If the trace
 // then ends otherwise, their results are dropped and the trace is run from its leaves.
+#include <torch/csrc/Exceptions.h>
+
 #include "recorder.h"
 
 namespace fuse {
@@ -20,22 +22,29 @@ void Recorder::start_ahead(TrieNode& node) {
   GilGuard gil;
   PyRef handle = PyRef::borrow(ahead.handle.get());
   PyRef before = more ? std::move(started_.state) : PyRef::borrow(Py_None);
-  TrieNode* at = more ? started_.at : &node;
+  TrieNode& at = more ? *started_.at : node;
   started_ = {};
-  PyRef arrays = leaf_arrays();
-  PyRef kept = PyRef::borrow(arrays.get());
-  // An interrupt leaves nothing started. A failure is said when the trace is run.
-  PyRef state = call_engine(
-      "start",
-      pack(
-          PyRef::borrow(handle.get()),
-          std::move(before),
-          std::move(arrays),
-          packed_words(),
-          make_int(ahead.stages)));
-  keep_conversions(kept.get());
-  if (state.get() != Py_None) {
-    started_ = {at, std::move(handle), std::move(state)};
+  try {
+    PyRef arrays = leaf_arrays();
+    PyRef state = call_engine(
+        "start",
+        pack(
+            PyRef::borrow(handle.get()),
+            std::move(before),
+            PyRef::borrow(arrays.get()),
+            packed_words(),
+            make_int(ahead.stages)));
+    keep_conversions(arrays.get());
+    if (state.get() != Py_None) {
+      started_ = {&at, std::move(handle), std::move(state)};
+    }
+  } catch (python_error& error) {
+    error.restore();
+    if (PyErr_ExceptionMatches(PyExc_Exception) == 0) {
+      throw_python_error(); // an interrupt: nothing has been started
+    }
+    PyErr_Clear(); // counted, and said by the trace's run if that fails as well
+    count_in_vain(at);
   }
 }
 
@@ -43,7 +52,7 @@ PyRef Recorder::take_started(const Plan& plan) {
   if (started_.at == nullptr || started_.handle.get() != plan.handle.get()) {
     return PyRef::borrow(Py_None);
   }
-  ++stats_.started_right;
+  ++stats_.started_early;
   if (started_.at->ahead != nullptr) {
     ++started_.at->ahead->right;
   }
@@ -54,11 +63,15 @@ PyRef Recorder::take_started(const Plan& plan) {
 
 void Recorder::drop_started() {
   if (started_.at != nullptr) {
-    ++stats_.started_wrong;
-    if (started_.at->ahead != nullptr) {
-      ++started_.at->ahead->wrong;
-    }
+    count_in_vain(*started_.at);
     started_ = {};
+  }
+}
+
+void Recorder::count_in_vain(TrieNode& at) {
+  ++stats_.started_in_vain;
+  if (at.ahead != nullptr) {
+    ++at.ahead->wrong;
   }
 }
 

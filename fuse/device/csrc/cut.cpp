@@ -189,16 +189,15 @@ void Recorder::execute(Plan& plan, CutReason reason) {
   const SignalHold hold(!plan.donated.empty()); // else the trace can simply run again
   PyRef started = take_started(plan);
   PyRef arrays = leaf_arrays();
-  PyRef kept = PyRef::borrow(arrays.get()); // the engine may swap items in the list
   PyRef results = call_engine(
       "execute",
       pack(
           PyRef::borrow(plan.handle.get()),
-          std::move(arrays),
+          PyRef::borrow(arrays.get()), // the engine may swap items in the list
           packed_words(),
           make_int(static_cast<int64_t>(reason)),
           std::move(started)));
-  keep_conversions(kept.get());
+  keep_conversions(arrays.get());
   adopt(plan, results.get());
   expect(plan);
 }

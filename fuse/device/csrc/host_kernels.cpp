@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "laid.h"
 #include "shares.h"
 #include "xla/ffi/api/ffi.h"
 
@@ -20,11 +19,6 @@ namespace ffi = xla::ffi;
 
 // Multiplications that are worth a thread: some 20 us.
 constexpr double kProductGrain = 1 << 20;
-
-// The rows [count * share / shares, count * (share + 1) / shares) of the first dimension.
-at::Tensor rows(const ffi::AnyBuffer& buffer, int64_t share = 0, int64_t shares = 1) {
-  return Shares::part(dense(buffer), 0, share, shares);
-}
 
 // Multiplications of a convolution: each weight meets each element of the smaller side's
 // positions; close enough to choose a number of threads.
@@ -100,12 +94,7 @@ ffi::Error convolution_gradient(
     }
   });
   if (which == 1) {
-    BareKernels kernels;
-    at::Tensor total = rows(*out);
-    total.copy_(parts[0]);
-    for (size_t part = 1; part < parts.size(); ++part) {
-      total.add_(parts[part]); // in the order of the shares: the same sum every time
-    }
+    add_up(rows(*out), parts);
   }
   return ffi::Error::Success();
 }

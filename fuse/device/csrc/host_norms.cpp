@@ -3,16 +3,12 @@
 // threads waiting for the last. Called on XLA's threads, without the GIL; the rows are split over
 // them, and each share runs on one thread.
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/native_layer_norm.h>
 #include <ATen/ops/native_layer_norm_backward.h>
-#include <ATen/ops/sum.h>
 
-#include <array>
 #include <optional>
 #include <vector>
 
-#include "laid.h"
 #include "shares.h"
 #include "xla/ffi/api/ffi.h"
 
@@ -25,9 +21,9 @@ namespace ffi = xla::ffi;
 constexpr double kShareNumbers = 1 << 15;
 constexpr int64_t kSharesPerThread = 2;
 
-int64_t share_count(ffi::ThreadPool& pool, const at::Tensor& rows) {
-  const auto work = static_cast<double>(rows.numel());
-  return Shares::count(pool, rows.size(0), work, kShareNumbers, kSharesPerThread);
+int64_t share_count(ffi::ThreadPool& pool, const ffi::AnyBuffer& x) {
+  const auto work = static_cast<double>(x.element_count());
+  return Shares::count(pool, x.dimensions()[0], work, kShareNumbers, kSharesPerThread);
 }
 
 std::optional<at::Tensor> given(bool there, const ffi::AnyBuffer& buffer) {
@@ -47,18 +43,16 @@ ffi::Error layer_norm(
     bool weighted,
     bool biased,
     double eps) {
-  const at::Tensor rows = dense(x);
   const auto gamma = given(weighted, weight);
   const auto beta = given(biased, bias);
-  const std::array<at::Tensor, 3> results{dense(*out), dense(*mean), dense(*rstd)};
-  const int64_t shares = share_count(pool, rows);
+  const int64_t width = x.dimensions()[1];
+  const int64_t shares = share_count(pool, x);
   Shares::run(pool, shares, [&](int64_t share) {
-    auto part = [=](const at::Tensor& whole) { return Shares::part(whole, 0, share, shares); };
     auto [normal, means, deviations] =
-        at::native_layer_norm(part(rows), {rows.size(1)}, gamma, beta, eps);
-    part(results[0]).copy_(normal);
-    part(results[1]).copy_(means);
-    part(results[2]).copy_(deviations);
+        at::native_layer_norm(rows(x, share, shares), {width}, gamma, beta, eps);
+    rows(*out, share, shares).copy_(normal);
+    rows(*mean, share, shares).copy_(means);
+    rows(*rstd, share, shares).copy_(deviations);
   });
   return ffi::Error::Success();
 }
@@ -74,31 +68,27 @@ ffi::Error layer_norm_gradient(
     ffi::Result<ffi::AnyBuffer> grad_x,
     ffi::Result<ffi::AnyBuffer> grad_weight,
     ffi::Result<ffi::AnyBuffer> grad_bias) {
-  const std::array<at::Tensor, 4> rows{dense(grad), dense(x), dense(mean), dense(rstd)};
   const at::Tensor gamma = dense(weight);
-  const at::Tensor result = dense(*grad_x);
-  const int64_t width = result.size(1);
-  const int64_t shares = share_count(pool, result);
-  const at::Tensor weight_sums = at::empty({shares, width}, gamma.options());
-  const at::Tensor bias_sums = at::empty({shares, width}, gamma.options());
+  const int64_t width = x.dimensions()[1];
+  const int64_t shares = share_count(pool, x);
+  std::vector<at::Tensor> weights(static_cast<size_t>(shares));
+  std::vector<at::Tensor> biases(static_cast<size_t>(shares));
   Shares::run(pool, shares, [&](int64_t share) {
-    auto part = [=](const at::Tensor& whole) { return Shares::part(whole, 0, share, shares); };
     auto [made, made_weight, made_bias] = at::native_layer_norm_backward(
-        part(rows[0]),
-        part(rows[1]),
+        rows(grad, share, shares),
+        rows(x, share, shares),
         {width},
-        part(rows[2]),
-        part(rows[3]),
+        rows(mean, share, shares),
+        rows(rstd, share, shares),
         gamma,
         gamma, // only whether there is a bias matters
         {true, true, true});
-    part(result).copy_(made);
-    weight_sums[share].copy_(made_weight);
-    bias_sums[share].copy_(made_bias);
+    rows(*grad_x, share, shares).copy_(made);
+    weights[static_cast<size_t>(share)] = made_weight;
+    biases[static_cast<size_t>(share)] = made_bias;
   });
-  const BareKernels kernels;
-  dense(*grad_weight).copy_(weight_sums.sum(0));
-  dense(*grad_bias).copy_(bias_sums.sum(0));
+  add_up(dense(*grad_weight), weights);
+  add_up(dense(*grad_bias), biases);
   return ffi::Error::Success();
 }
 

@@ -111,9 +111,9 @@ PyObject* stats(PyObject*, PyObject*) {
       "known_calls",
       stats.nodes,
       "started_early",
-      stats.started_right,
+      stats.started_early,
       "started_in_vain",
-      stats.started_wrong,
+      stats.started_in_vain,
       "cuts",
       cuts.release()));
   END_HANDLE_TH_ERRORS

@@ -37,7 +37,7 @@ const char* cut_reason_name(CutReason reason);
 
 struct RecorderStats {
   uint64_t operations = 0, known = 0, traces = 0, nodes = 0, uncompiled = 0, prunes = 0;
-  uint64_t started_right = 0, started_wrong = 0; // traces begun early: with their plan, another
+  uint64_t started_early = 0, started_in_vain = 0; // traces begun early: with their plan, or not
   std::array<uint64_t, static_cast<size_t>(CutReason::Count)> cuts{};
 };
 
@@ -174,6 +174,7 @@ class Recorder {
   // What was started of a plan, None if it was nothing; counts whether it was this plan.
   PyRef take_started(const Plan& plan);
   void drop_started();
+  void count_in_vain(TrieNode& at);
   static void expect(const Plan& plan);
 
   void adopt(const Plan& plan, PyObject* arrays);

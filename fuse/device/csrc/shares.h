@@ -10,7 +10,10 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <utility>
+#include <vector>
 
+#include "laid.h"
 #include "one_thread.h"
 #include "xla/ffi/api/ffi.h"
 
@@ -97,5 +100,20 @@ class Shares {
   int64_t done_ = 0;
   std::exception_ptr error_;
 };
+
+// The share's rows of a buffer: [count * share / shares, count * (share + 1) / shares) of the first
+// dimension.
+inline at::Tensor rows(const xla::ffi::AnyBuffer& buffer, int64_t share = 0, int64_t shares = 1) {
+  return Shares::part(dense(buffer), 0, share, shares);
+}
+
+// Writes the sum of what the shares made, in their order: the same sum every time.
+inline void add_up(const at::Tensor& total, const std::vector<at::Tensor>& parts) {
+  const BareKernels kernels;
+  total.copy_(parts[0]);
+  for (size_t part = 1; part < parts.size(); ++part) {
+    total.add_(parts[part]);
+  }
+}
 
 } // namespace fuse
