@@ -27,6 +27,8 @@ class Chunk:
         outputs: value numbers of the arrays it returns, in order.
         donated: positions in ``inputs`` whose memory the executable may reuse.
         scalars: 64-bit words of the packed array of varying numbers.
+        apart: positions among ``donated`` of inputs that other chunks read or make: a backend
+            that keeps several arrays in one had better leave these alone.
     """
 
     nodes: tuple[Node, ...]
@@ -34,6 +36,7 @@ class Chunk:
     outputs: tuple[int, ...]
     donated: tuple[int, ...]
     scalars: int
+    apart: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         head = (

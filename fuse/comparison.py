@@ -258,7 +258,7 @@ class _Call:
         read = [v for v in dict.fromkeys(o.value for o in node.operands) if v in values]
         inputs = tuple(Leaf(value, layouts[value]) for value in read)
         made = tuple(node.results())
-        self.chunk = local_chunk(PlannedChunk((self.node,), inputs, made, (), slots))
+        self.chunk = local_chunk(PlannedChunk((self.node,), inputs, made, (), slots), {})
         self.inputs = [values[value] for value in read]
         self.scalars = words[list(slots)].tobytes()
         self.views = self._views()

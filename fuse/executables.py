@@ -177,6 +177,7 @@ def key_of(backend: Backend, chunk: Chunk) -> Key:
         "inputs": ", ".join(map(str, chunk.inputs)),
         "outputs": repr(chunk.outputs),
         "donated": repr(chunk.donated),
+        "apart": repr(chunk.apart),
         "scalars": str(chunk.scalars),
         **surroundings(backend),
     }

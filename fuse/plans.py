@@ -43,7 +43,12 @@ class Plans:
         self._whole = whole
 
     def key(
-        self, backend: Backend, trace: Trace, live: tuple[int, ...], donatable: tuple[int, ...]
+        self,
+        backend: Backend,
+        trace: Trace,
+        live: tuple[int, ...],
+        donatable: tuple[int, ...],
+        read: tuple[int, ...],
     ) -> Key | None:
         """The key of a plan: whatever it depends on; ``None`` for a trace too short for one."""
         if len(trace.nodes) < SHORTEST:
@@ -55,6 +60,7 @@ class Plans:
             "program digest": hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest(),
             "live": repr(live),
             "donatable": repr(donatable),
+            "read": repr(read),
             "planner": f"{planner_digest()} {self._whole}",
             **surroundings(backend),
         }

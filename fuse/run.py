@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -157,26 +157,30 @@ class Engine:
         recorded: list[tuple[Node, tuple[int, ...]]],
         live: tuple[int, ...],
         donatable: tuple[int, ...],
+        read: tuple[int, ...],
     ) -> Runnable:
-        """Plan and compile a trace so that the values ``live`` exist after it."""
+        """Plan and compile a trace so that the values ``live`` exist after it.
+
+        The plan may consume the leaves ``donatable``; an earlier trace read the leaves ``read``.
+        """
         trace = Trace.of(recorded)
         with self._span("planning", f"{len(trace.nodes)} operations"):
             changed = self._forms.changed(trace)
-            key = self.plans.key(self.backend, trace, live, donatable)
+            key = self.plans.key(self.backend, trace, live, donatable, read)
             stored = self.plans.find(key, trace, live, donatable)
         if stored is not None:
             try:
-                return bind(stored.plan, self._named(stored), self.ahead)
+                return bind(stored.plan, self._named(stored, read), self.ahead)
             except VerifyError as error:
                 self.plans.refuse(key, str(error))
         with self._span("planning", f"{len(trace.nodes)} operations"):
             plan = make_plan(trace, live, donatable, self.whole, changed)
-        found = self._find_all(plan)
+        found = self._find_all(plan, read)
         self.plans.save(key, plan, tuple((one.found.digest, one.found.label) for one in found))
         self.verdicts.save()
         return bind(plan, found, self.ahead)
 
-    def _named(self, stored: Named) -> list[Bound]:
+    def _named(self, stored: Named, read: tuple[int, ...]) -> list[Bound]:
         """The executables that a stored plan names, or, where one is missing, those found.
 
         Raises ``VerifyError`` where the plan names executables of other chunks.
@@ -184,14 +188,17 @@ class Engine:
         named = self.executables.named(self.backend, stored.names, stored.plan.chunks)
         if named is not None:
             return list(map(Bound, named))
-        found = self._find_all(stored.plan)
+        found = self._find_all(stored.plan, read)
         if [one.found.digest for one in found] != [digest for digest, _ in stored.names]:
             raise VerifyError("a stored plan names executables of other chunks")
         return found
 
-    def _find_all(self, plan: Plan) -> list[Bound]:
+    def _find_all(self, plan: Plan, read: tuple[int, ...]) -> list[Bound]:
         """Find or compile every chunk's executable, different ones in parallel."""
-        chunks = [local_chunk(planned) for planned in plan.chunks]
+        uses = Counter(leaf.value for planned in plan.chunks for leaf in planned.inputs)
+        uses.update(value for planned in plan.chunks for value in planned.outputs)
+        uses.update(read)
+        chunks = [local_chunk(planned, uses) for planned in plan.chunks]
         keys = [key_of(self.backend, chunk) for chunk in chunks]
         wanted = {key.digest: (chunk, key) for key, chunk in zip(keys, chunks, strict=True)}
         found = self.compiler.find(self.backend, wanted)
@@ -446,12 +453,16 @@ def bound(chunk: Chunk, key: Key, found: Found | Future[Found]) -> Bound:
     return Bound(Found(None, key.digest, key.label, "pending"), chunk, found)
 
 
-def local_chunk(planned: PlannedChunk) -> Chunk:
-    """The chunk with values numbered within it, so that equal chunks have equal keys."""
+def local_chunk(planned: PlannedChunk, uses: Mapping[int, int]) -> Chunk:
+    """The chunk with values numbered within it, so that equal chunks have equal keys.
+
+    ``uses`` counts the chunks, of this plan and of earlier ones, that read or make each value.
+    """
     nodes, numbers = renumber(planned.nodes)
     inputs = tuple(Leaf(numbers[leaf.value], leaf.layout) for leaf in planned.inputs)
     outputs = tuple(numbers[value] for value in planned.outputs)
-    return Chunk(nodes, inputs, outputs, planned.donated, len(planned.scalars))
+    apart = tuple(at for at in planned.donated if uses[planned.inputs[at].value] > 1)
+    return Chunk(nodes, inputs, outputs, planned.donated, len(planned.scalars), apart)
 
 
 class ShapeCapWarning(UserWarning):

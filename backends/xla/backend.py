@@ -7,7 +7,6 @@ import hashlib
 import os
 import platform
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +14,23 @@ import jax
 import jaxlib
 import ml_dtypes  # noqa: F401  (registers bfloat16 and the float8 types with NumPy)
 import numpy as np
+import torch
 
 import fuse.backends.xla.rules  # noqa: F401  (fills the table of rules)
 from fuse.backends.base import Backend, Chunk
 from fuse.backends.decomposed import Decompositions
 from fuse.backends.xla import host_kernels
-from fuse.backends.xla.aliasing import aliasing
-from fuse.backends.xla.emit import Scalars, emit_chunk, emit_node
+from fuse.backends.xla.emit import Scalars, emit_node
 from fuse.backends.xla.executable import XlaExecutable
 from fuse.backends.xla.options import cpu_options
 from fuse.backends.xla.options import version as options_version
+from fuse.backends.xla.passing import passed
+from fuse.backends.xla.program import emit_chunk
 from fuse.backends.xla.rules.registry import RULES, STATIC_SCALARS, Unsupported
+from fuse.backends.xla.stacking import stacking
+from fuse.backends.xla.stacks import Row, Stacks
 from fuse.trace.bind import bind
-from fuse.trace.functional import schema_of
+from fuse.trace.functional import find_overload, schema_of
 from fuse.trace.node import HostArg, Node, NumberArg
 from fuse.trace.signature import signature
 
@@ -59,6 +62,7 @@ class XlaBackend(Backend):
         )
         self.decompositions = Decompositions(self.has_rule)
         self._rejections: dict[str, str | None] = {}
+        self._stacks = Stacks(on_host=self.platform == "cpu")
 
     @functools.cached_property
     def _fingerprint(self) -> dict[str, str]:
@@ -145,18 +149,27 @@ class XlaBackend(Backend):
         )
 
     def compile(self, chunk: Chunk) -> Any:  # noqa: D102
-        aliases = aliasing(chunk)
-        program = replace(chunk, outputs=tuple(chunk.outputs[at] for at in aliases.order))
-        function = emit_chunk(program, self.platform, self.decompositions.get)
-        donated = tuple(position + 1 for position in aliases.donated)
+        stacks = stacking(chunk, self._by_element)
+        program, passing, donated = passed(chunk, stacks)
+        function = emit_chunk(program, stacks, self.platform, self.decompositions.get)
         with jax.enable_x64(True):
-            specs = [jax.ShapeDtypeStruct(i.layout.shape, i.layout.dtype) for i in chunk.inputs]
             words = jax.ShapeDtypeStruct((chunk.scalars, 2), "uint32")
+            specs = [jax.ShapeDtypeStruct(i.layout.shape, i.layout.dtype) for i in program.inputs]
+            layouts = {leaf.value: leaf.layout for leaf in chunk.inputs}
+            for values in stacks.inputs:
+                row = layouts[values[0]]
+                specs.append(jax.ShapeDtypeStruct((len(values), *row.shape), row.dtype))
             jitted = jax.jit(function, donate_argnums=donated, keep_unused=True)
             lowered = jitted.lower(words, *specs)
             options = cpu_options(lowered) if self.platform == "cpu" else None
             compiled = lowered.compile(options)
-        return XlaExecutable(compiled.runtime_executable(), chunk.scalars, aliases.places, compiled)
+        return XlaExecutable(compiled.runtime_executable(), passing, self._stacks, compiled)
+
+    def _by_element(self, node: Node) -> bool:
+        """Whether a rule computes ``node`` element by element."""
+        overload = find_overload(node.target)
+        pointwise = overload is not None and torch.Tag.pointwise in overload.tags
+        return pointwise and self.has_rule(node.target)
 
     def execute(self, executable: Any, scalars: bytes, arrays: Sequence[Any]) -> list[Any]:  # noqa: D102
         results: list[Any] = executable(scalars, arrays)
@@ -173,7 +186,7 @@ class XlaBackend(Backend):
             return None
 
     def load(self, data: bytes) -> Any:  # noqa: D102
-        return XlaExecutable.load(data)
+        return XlaExecutable.load(data, self._stacks)
 
     def put(self, data: np.ndarray, device: int) -> Any:  # noqa: D102
         with jax.enable_x64(True):
@@ -183,10 +196,11 @@ class XlaBackend(Backend):
         return np.asarray(array)
 
     def owns(self, array: Any) -> bool:  # noqa: D102
-        return isinstance(array, jax.Array)
+        return isinstance(array, (jax.Array, Row))
 
     def wait(self, arrays: list[Any]) -> None:  # noqa: D102
-        for array in arrays:  # 0.4 us each; jax.block_until_ready, of a tree, 6 us
+        for part in arrays:  # 0.4 us each; jax.block_until_ready, of a tree, 6 us
+            array = part[0].array if type(part) is Row else part
             if not array.is_deleted():
                 array.block_until_ready()
 

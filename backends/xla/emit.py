@@ -1,4 +1,4 @@
-"""A chunk as a JAX function: views resolved, rules called, writes applied."""
+"""A node as JAX operations: views resolved, the rule called, writes applied."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from fuse.backends.base import Chunk
 from fuse.backends.xla import views
 from fuse.backends.xla.rules.context import Place, RuleContext
 from fuse.backends.xla.rules.registry import RULES, Unsupported
@@ -20,6 +19,7 @@ from fuse.trace.node import DtypeArg, HostArg, Node, NumberArg, Operand, TensorA
 from fuse.trace.promote import promoted_operands, result_type
 from fuse.trace.spec import ITEMSIZE, Layout, TensorSpec, View, contiguous_strides
 
+Values = dict[int, tuple[jax.Array, Layout]]
 Reads = dict[Any, tuple[jax.Array, Place]]
 Steps = Callable[[Node], Decomposition | None]
 
@@ -45,26 +45,9 @@ class Scalars:
         return self.integer(slot)
 
 
-def emit_chunk(chunk: Chunk, platform: str, steps: Steps) -> Callable[..., tuple[Any, ...]]:
-    """Return ``f(words, *inputs) -> outputs`` for ``chunk``; ``words`` is uint32[scalars, 2]."""
-
-    def run(words: jax.Array, *inputs: jax.Array) -> tuple[Any, ...]:
-        values: dict[int, tuple[jax.Array, Layout]] = {
-            leaf.value: (array, leaf.layout)
-            for leaf, array in zip(chunk.inputs, inputs, strict=True)
-        }
-        reads: Reads = {}
-        scalars = Scalars(words)
-        for node in chunk.nodes:
-            emit_node(node, values, reads, scalars, platform, steps)
-        return tuple(values[value][0] for value in chunk.outputs)
-
-    return run
-
-
 def emit_node(
     node: Node,
-    values: dict[int, tuple[jax.Array, Layout]],
+    values: Values,
     reads: Reads,
     scalars: Scalars,
     platform: str,
@@ -102,7 +85,7 @@ def emit_node(
 def _read(
     operand: Operand,
     slot: int | None,
-    values: dict[int, tuple[jax.Array, Layout]],
+    values: Values,
     scalars: Scalars,
 ) -> tuple[jax.Array, Place]:
     """An operand's array, zeros where nothing was written, and where it lies."""
@@ -231,7 +214,7 @@ def _step_type(arguments: list[Any], options: dict[str, Any]) -> str | None:
 def _store(
     node: Node,
     results: list[Any],
-    values: dict[int, tuple[jax.Array, Layout]],
+    values: Values,
     scalars: Scalars,
 ) -> None:
     if len(results) < len(node.slots):

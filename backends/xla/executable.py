@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from operator import itemgetter
 from typing import Any, Final
 
@@ -13,8 +14,10 @@ from jax._src.lib import xla_client
 from jaxlib import lapack
 
 from fuse.backends.xla import dispatch
+from fuse.backends.xla.passing import Passing
+from fuse.backends.xla.stacks import Row, Stacks, rows_of
 
-_MAGIC: Final = b"fuse-xla-2\n"
+_MAGIC: Final = b"fuse-xla-3\n"
 _LAPACK: Final = b"lapack_"  # what the names of jaxlib's kernels begin with
 
 
@@ -24,39 +27,52 @@ class XlaExecutable:
     Called through JAX's compiled dispatch: about 10 us, and 0.5 to 1 us an array.
     """
 
-    def __init__(
-        self, loaded: Any, words: int, places: tuple[int, ...], compiled: Any = None
-    ) -> None:
-        """``loaded`` is the runtime's executable; ``compiled`` JAX's, where it compiled it.
-
-        ``places`` says where the program returns each of the results.
-        """
+    def __init__(self, loaded: Any, passing: Passing, stacks: Stacks, compiled: Any = None) -> None:
+        """``loaded`` is the runtime's executable; ``compiled`` JAX's, where it compiled it."""
         self._loaded = loaded
-        self._words = words
-        self._places = places
-        moved = places != tuple(range(len(places)))
-        self._arranged = itemgetter(*places) if moved else None
+        self._passing = passing
+        self._stacks = stacks
+        self._taken = _items(passing.inputs) if passing.stacked else None
+        self._rows = [_items(places) for places in passing.stacked]
+        self._made = sum(passing.made)
+        moved = passing.places != tuple(range(len(passing.places)))
+        self._arranged = _items(passing.places) if moved else None
         if compiled is None:
             compiled = dispatch.compiled(loaded) if dispatch.AVAILABLE else dispatch.plain(loaded)
         self._call = compiled
         # Without varying numbers the packed array is the same empty one at every call.
-        self._empty = jax.device_put(np.empty((0, 2), np.uint32)) if words == 0 else None
+        self._empty = jax.device_put(np.empty((0, 2), np.uint32)) if passing.words == 0 else None
 
     def __call__(self, scalars: bytes, arrays: Sequence[Any]) -> list[Any]:
         """Run on ``arrays`` with the packed 64-bit words ``scalars``; results may be pending."""
         words: Any = self._empty
         if words is None:
             words = np.frombuffer(scalars, np.uint32).reshape(-1, 2)
-        results = self._call(words, *arrays)
+        joined = [self._stacks.joined(rows(arrays)) for rows in self._rows]
+        if self._taken is not None:
+            arrays = self._taken(arrays)
+        if Row in map(type, arrays):
+            arrays = list(map(self._stacks.array, arrays))
+        results = self._call(words, *arrays, *joined)
+        if self._made:
+            results = self._opened(results)
         return list(results if self._arranged is None else self._arranged(results))
+
+    def _opened(self, results: Sequence[Any]) -> list[Any]:
+        """The results with the rows of stacks in their place."""
+        first = len(results) - len(self._passing.made)
+        opened = list(results[:first])
+        for array, count in zip(results[first:], self._passing.made, strict=True):
+            opened += rows_of(array, count)
+        return opened
 
     def dump(self) -> bytes:
         """The executable as bytes: a short JSON head, then what XLA serialises."""
-        head = json.dumps({"words": self._words, "places": self._places}).encode()
+        head = json.dumps(asdict(self._passing)).encode()
         return b"".join((_MAGIC, len(head).to_bytes(4, "big"), head, self._loaded.serialize()))
 
     @staticmethod
-    def load(data: bytes) -> XlaExecutable:
+    def load(data: bytes, stacks: Stacks) -> XlaExecutable:
         """The inverse of ``dump``. Raises ``ValueError`` for other bytes."""
         if not data.startswith(_MAGIC):
             raise ValueError("these bytes are no stored XLA executable")
@@ -71,4 +87,18 @@ class XlaExecutable:
             prepare: Callable[[str, Any], str] = lapack.prepare_lapack_call
             prepare("potrf", np.dtype(np.float32))
         loaded = device.client.deserialize_executable(data[start + size :], devices, None)
-        return XlaExecutable(loaded, int(head["words"]), tuple(head["places"]))
+        passing = Passing(
+            words=int(head["words"]),
+            inputs=tuple(head["inputs"]),
+            stacked=tuple(map(tuple, head["stacked"])),
+            made=tuple(head["made"]),
+            places=tuple(head["places"]),
+        )
+        return XlaExecutable(loaded, passing, stacks)
+
+
+def _items(places: tuple[int, ...]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+    """What takes the items at ``places``, as a tuple."""
+    if len(places) > 1:
+        return itemgetter(*places)
+    return lambda items: tuple(items[place] for place in places)

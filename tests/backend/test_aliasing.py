@@ -12,6 +12,8 @@ import torch
 from fuse.backends.base import Chunk
 from fuse.backends.xla.aliasing import aliasing
 from fuse.backends.xla.backend import XlaBackend, create
+from fuse.backends.xla.passing import passed
+from fuse.backends.xla.stacking import LEAST, stacking
 from fuse.plan.planner import plan
 from tests.device.helpers import DEVICE
 from tests.trace.drawing import Drawing
@@ -56,10 +58,10 @@ def test_pairs(name: str):
     assert [found.order[place] for place in found.places] == list(range(len(chunk.outputs)))
 
 
-def trained(device: torch.device) -> list[torch.Tensor]:
-    """Parameters of one shape after some steps of AdamW."""
+def trained(device: torch.device, count: int) -> list[torch.Tensor]:
+    """``count`` parameters of one shape after some steps of AdamW."""
     generator = torch.Generator().manual_seed(0)
-    parameters = [torch.randn(7, 5, generator=generator) for _ in range(6)]
+    parameters = [torch.randn(7, 5, generator=generator) for _ in range(count)]
     parameters = [value.to(device).requires_grad_() for value in parameters]
     x = torch.randn(3, 7, generator=generator).to(device)
     optimizer = torch.optim.AdamW(parameters, lr=0.01)
@@ -70,8 +72,8 @@ def trained(device: torch.device) -> list[torch.Tensor]:
     return [parameter.detach().cpu() for parameter in parameters]
 
 
-@pytest.fixture(scope="module")
-def update() -> tuple[Chunk, Any]:
+@pytest.fixture(scope="module", params=[LEAST - 1, LEAST + 2], ids=["arrays", "stacks"])
+def update(request: pytest.FixtureRequest) -> tuple[Chunk, Any]:
     """The chunk and the executable of a steady training step."""
     made: list[tuple[Chunk, Any]] = []
     compile_chunk = XlaBackend.compile
@@ -82,7 +84,8 @@ def update() -> tuple[Chunk, Any]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(XlaBackend, "compile", noted)
-        for found, wanted in zip(trained(DEVICE), trained(torch.device("cpu")), strict=True):
+        lists = (trained(device, request.param) for device in (DEVICE, torch.device("cpu")))
+        for found, wanted in zip(*lists, strict=True):
             torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
     return max(made, key=lambda one: len(one[0].donated))
 
@@ -90,14 +93,19 @@ def update() -> tuple[Chunk, Any]:
 @pytest.mark.skipif(create().platform != "cpu", reason="the text of the CPU's program")
 def test_an_optimizers_update_copies_nothing(update: tuple[Chunk, Any]):
     """All shapes are one: by position alone, parameters and averages would be mixed up."""
-    text = update[1]._loaded.hlo_modules()[0].to_string()
-    assert len(re.findall(r"\(\d+, \{\}, (?:may|must)-alias\)", text)) == len(update[0].donated)
-    assert not re.findall(r"= f32\[7,5\]\S* copy\(", text.split("ENTRY")[1])
+    chunk, executable = update
+    text = executable._loaded.hlo_modules()[0].to_string()
+    _, passing, donated = passed(chunk, stacking(chunk, create()._by_element))
+    rows = sum(map(len, passing.stacked)) - len(passing.stacked)
+    assert len(donated) == len(chunk.donated) - rows
+    assert len(re.findall(r"\(\d+, \{\}, (?:may|must)-alias\)", text)) == len(donated)
+    assert not re.findall(r"= f32\[(?:\d+,)?7,5\]\S* copy\(", text.split("ENTRY")[1])
 
 
 def test_a_stored_executable_returns_its_results_in_order(update: tuple[Chunk, Any]):
     chunk, executable = update
-    assert aliasing(chunk).places != tuple(range(len(chunk.outputs)))  # else this shows nothing
+    _, passing, _ = passed(chunk, stacking(chunk, create()._by_element))
+    assert passing.places != tuple(range(len(chunk.outputs))), "so this shows nothing"
     backend = create()
     stored = backend.dump(executable)
     assert stored is not None

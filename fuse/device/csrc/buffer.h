@@ -49,10 +49,18 @@ class ArrayHandle final : public c10::intrusive_ptr_target {
   bool writable_host() const {
     return array_ == nullptr && host_.defined();
   }
+  // Whether a trace that has ended read the value.
+  bool read() const {
+    return read_;
+  }
+  void set_read() {
+    read_ = true;
+  }
 
  private:
   PyObject* array_ = nullptr;
   at::Tensor host_;
+  bool read_ = false;
 };
 
 using Array = c10::intrusive_ptr<ArrayHandle>;

@@ -135,7 +135,14 @@ Plan* Recorder::make_plan(
     PyRef item = pack(PyRef::borrow((*step)->record.get()), int_tuple(dynamic));
     PyList_Append(nodes.get(), item.get());
   }
-  PyRef handle = call_engine("plan", pack(std::move(nodes), int_tuple(live), int_tuple(donatable)));
+  std::vector<int32_t> read;
+  for (const Leaf& leaf : leaves_) {
+    if (leaf.array.defined() && leaf.array->read()) {
+      read.push_back(leaf.value);
+    }
+  }
+  PyRef handle = call_engine(
+      "plan", pack(std::move(nodes), int_tuple(live), int_tuple(donatable), int_tuple(read)));
   // The plan says which of the donatable leaves it really consumes.
   PyRef donated = PyRef::steal(checked(PyObject_GetAttrString(handle.get(), "donated")));
   std::vector<int32_t> consumed;
@@ -198,6 +205,11 @@ void Recorder::execute(Plan& plan, CutReason reason) {
           make_int(static_cast<int64_t>(reason)),
           std::move(started)));
   keep_conversions(arrays.get());
+  for (const Leaf& leaf : leaves_) {
+    if (leaf.array.defined()) {
+      leaf.array->set_read();
+    }
+  }
   adopt(plan, results.get());
   expect(plan);
 }
