@@ -25,10 +25,12 @@ from fuse.backends.xla.executable import XlaExecutable
 from fuse.backends.xla.options import cpu_options
 from fuse.backends.xla.options import version as options_version
 from fuse.backends.xla.passing import passed
+from fuse.backends.xla.products import batches, sums
 from fuse.backends.xla.program import emit_chunk
 from fuse.backends.xla.rules.registry import RULES, STATIC_SCALARS, Unsupported
 from fuse.backends.xla.stacking import stacking
 from fuse.backends.xla.stacks import Row, Stacks
+from fuse.backends.xla.steps import ordered
 from fuse.trace.bind import bind
 from fuse.trace.functional import find_overload, schema_of
 from fuse.trace.node import HostArg, Node, NumberArg
@@ -149,9 +151,13 @@ class XlaBackend(Backend):
         )
 
     def compile(self, chunk: Chunk) -> Any:  # noqa: D102
-        stacks = stacking(chunk, self._by_element)
+        added = sums(chunk)
+        apart = {place for one in added for place in one.nodes}
+        batched = [one for one in batches(chunk) if apart.isdisjoint(one.nodes)]
+        stacks = stacking(chunk, self._by_element, apart)
         program, passing, donated = passed(chunk, stacks)
-        function = emit_chunk(program, stacks, self.platform, self.decompositions.get)
+        order = ordered(program, (*stacks.groups, *added, *batched))
+        function = emit_chunk(program, order, stacks, self.platform, self.decompositions.get)
         with jax.enable_x64(True):
             words = jax.ShapeDtypeStruct((chunk.scalars, 2), "uint32")
             specs = [jax.ShapeDtypeStruct(i.layout.shape, i.layout.dtype) for i in program.inputs]

@@ -65,7 +65,7 @@ def emit_node(
         slot = node.slot_of(found.place)
         key = (found.value, found.view, slot)
         if key not in reads:
-            reads[key] = _read(found, slot, values, scalars)
+            reads[key] = read(found, slot, values, scalars)
         array, place = reads[key]
         places[id(array)] = place
         return array
@@ -82,7 +82,7 @@ def emit_node(
     _store(node, flatten(results), values, scalars)
 
 
-def _read(
+def read(
     operand: Operand,
     slot: int | None,
     values: Values,

@@ -1,4 +1,4 @@
-"""A chunk as a JAX function: node after node, and what is equal of many as one on their stack."""
+"""A chunk as a JAX function: node after node, or many as one."""
 
 from __future__ import annotations
 
@@ -12,13 +12,19 @@ import numpy as np
 from jax import lax
 
 from fuse.backends.base import Chunk
-from fuse.backends.xla.emit import Reads, Scalars, Steps, Values, emit_node
+from fuse.backends.xla.emit import Reads, Scalars, Steps, Values, emit_node, read
+from fuse.backends.xla.products import Batch, Sum
 from fuse.backends.xla.stacking import Group, Stacking
-from fuse.trace.node import layouts_of
+from fuse.backends.xla.steps import Step
+from fuse.trace.node import Node, Operand, Output, layouts_of
+from fuse.trace.spec import Layout, View, contiguous_strides
+
+OUTPUT = -3
+"""The value of a product of laid operands, which are -1 and -2."""
 
 
 def emit_chunk(
-    chunk: Chunk, stacks: Stacking, platform: str, steps: Steps
+    chunk: Chunk, order: Sequence[Step], stacks: Stacking, platform: str, steps: Steps
 ) -> Callable[..., tuple[Any, ...]]:
     """Return ``f(words, *inputs, *stacks) -> (*outputs, *stacks)`` for ``chunk``.
 
@@ -35,9 +41,13 @@ def emit_chunk(
         reads: Reads = {}
         scalars = Scalars(words)
         stacked = Stacked(chunk, stacks, arrays[len(inputs) :], values)
-        for step in stacks.steps:
+        for step in order:
             if isinstance(step, Group):
                 stacked.add(step, _emit_group(chunk, step, stacked, words, platform, steps))
+            elif isinstance(step, Sum):
+                _emit_sum(chunk, step, values, scalars, platform, steps)
+            elif isinstance(step, Batch):
+                _emit_batch(chunk, step, values, scalars, platform, steps)
             else:
                 emit_node(chunk.nodes[step], values, reads, scalars, platform, steps)
         outputs = tuple(values[value][0] for value in chunk.outputs)
@@ -46,25 +56,80 @@ def emit_chunk(
     return run
 
 
+def _emit_sum(
+    chunk: Chunk, added: Sum, values: Values, scalars: Scalars, platform: str, steps: Steps
+) -> None:
+    """One product of the operands of all products, laid one after the other."""
+    nodes = [chunk.nodes[place] for place in added.products]
+    laid: Values = {}
+    operands = tuple(_laid(nodes, side, 1 - side, laid, values, scalars) for side in (0, 1))
+    output = replace(nodes[0].outputs[0], value=added.result)
+    product = replace(nodes[0], operands=operands, outputs=(output,), dynamic=())
+    emit_node(product, laid, {}, scalars, platform, steps)
+    values[added.result] = laid[added.result]
+
+
+def _emit_batch(
+    chunk: Chunk, batch: Batch, values: Values, scalars: Scalars, platform: str, steps: Steps
+) -> None:
+    """One product of all left operands, laid one below the other; its rows are the results."""
+    nodes = [chunk.nodes[place] for place in batch.nodes]
+    right = nodes[0].operands[1]
+    laid: Values = {right.value: values[right.value]}
+    left = _laid(nodes, 0, 0, laid, values, scalars)
+    shape = (left.view.shape[0], right.view.shape[1])
+    layout = Layout(right.view.dtype, shape)
+    whole = Output(OUTPUT, View(layout.dtype, shape, contiguous_strides(shape)), layout)
+    product = replace(nodes[0], operands=(left, right), outputs=(whole,), dynamic=())
+    emit_node(product, laid, {}, scalars, platform, steps)
+    first = 0
+    for node in nodes:
+        (output,) = node.outputs
+        count = output.view.shape[0]
+        rows = lax.slice_in_dim(laid[OUTPUT][0], first, first + count)
+        values[output.value] = rows.reshape(output.layout.shape), output.layout
+        first += count
+
+
+def _laid(
+    nodes: Sequence[Node], side: int, axis: int, laid: Values, values: Values, scalars: Scalars
+) -> Operand:
+    """The operands ``side`` of products one after another along ``axis``, as a new one in ``laid``.
+
+    They lie in memory as the first of them does: row by row, or column by column.
+    """
+    first = nodes[0].operands[side]
+    turned = first.view.strides[0] < first.view.strides[1]
+    operands = [(node.operands[side], node.slot_of(node.operands[side].place)) for node in nodes]
+    parts = [read(operand, slot, values, scalars)[0] for operand, slot in operands]
+    if turned:
+        parts, axis = [part.T for part in parts], 1 - axis
+    whole = jnp.concatenate(parts, axis)
+    laid[-1 - side] = whole, Layout(first.view.dtype, whole.shape)
+    shape, strides = whole.shape, contiguous_strides(whole.shape)
+    view = View(first.view.dtype, *((shape[::-1], strides[::-1]) if turned else (shape, strides)))
+    return Operand(-1 - side, view, laid[-1 - side][1], first.place)
+
+
 class Stacked:
     """The stacks of a chunk being emitted. Rows that are read one by one become values."""
 
     def __init__(
         self, chunk: Chunk, found: Stacking, inputs: Sequence[jax.Array], values: Values
     ) -> None:
-        groups = [step for step in found.steps if isinstance(step, Group)]
+        grouped = {place for group in found.groups for place in group.nodes}
         self._values = values
         self._layouts = layouts_of((), chunk.nodes)
         self._stacks: dict[tuple[int, ...], jax.Array] = {}
         self._single = {
             operand.value
-            for step in found.steps
-            if not isinstance(step, Group)
-            for operand in chunk.nodes[step].operands
+            for place, node in enumerate(chunk.nodes)
+            if place not in grouped
+            for operand in node.operands
         }
         self._single.update(chunk.outputs)
-        whole = {*found.inputs, *(group.results for group in groups)}
-        read = [values for group in groups for values in group.operands]
+        whole = {*found.inputs, *(group.results for group in found.groups)}
+        read = [values for group in found.groups for values in group.operands]
         self._single.update(value for values in read if values not in whole for value in values)
         for rows, array in zip(found.inputs, inputs, strict=True):
             self._add(rows, array)

@@ -14,14 +14,12 @@ at the chunk's results, and follow the operands back while the operations that m
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Container, Hashable
 from dataclasses import dataclass
-from heapq import heapify, heappop, heappush
 from typing import Final
 
 from fuse.backends.base import Chunk
 from fuse.trace.node import Node, Operand, Output, Write, layouts_of
-from fuse.trace.spec import Layout, View, contiguous_strides
 
 LEAST: Final = 4
 """Tensors that make a stack worth its copies."""
@@ -51,25 +49,28 @@ class Stacking:
     """What a chunk does on stacks.
 
     Attributes:
-        steps: in order, the places of nodes done alone, and groups.
+        groups: what it does on them, in no order.
         inputs: values that it takes as the rows of a stack.
         outputs: values that it returns so. The first are the new values of ``inputs``.
     """
 
-    steps: tuple[int | Group, ...]
+    groups: tuple[Group, ...] = ()
     inputs: tuple[Values, ...] = ()
     outputs: tuple[Values, ...] = ()
 
 
-def stacking(chunk: Chunk, pointwise: Callable[[Node], bool]) -> Stacking:
-    """Find what ``chunk`` can do on stacks; ``pointwise`` says which nodes work by element."""
+def stacking(
+    chunk: Chunk, pointwise: Callable[[Node], bool], apart: Container[int] = ()
+) -> Stacking:
+    """Find what ``chunk`` can do on stacks.
+
+    ``pointwise`` says which nodes work by element; those at the places ``apart`` stay out of it.
+    """
     origin = _origins(chunk)
-    groups = _connected(chunk, _groups(chunk, pointwise), origin)
-    if not groups:
-        return Stacking(tuple(range(len(chunk.nodes))))
+    groups = _connected(chunk, _groups(chunk, pointwise, apart), origin)
     pairs = _renewed(groups, origin, set(chunk.outputs))
     outputs = _returned(chunk, groups, [new for _, new in pairs])
-    return Stacking(_steps(chunk, groups), tuple(old for old, _ in pairs), outputs)
+    return Stacking(tuple(groups), tuple(old for old, _ in pairs), outputs)
 
 
 def _origins(chunk: Chunk) -> dict[int, int]:
@@ -112,7 +113,7 @@ def _returned(chunk: Chunk, groups: list[Group], renewed: list[Values]) -> tuple
     return tuple(outputs)
 
 
-def _groups(chunk: Chunk, pointwise: Callable[[Node], bool]) -> list[Group]:
+def _groups(chunk: Chunk, pointwise: Callable[[Node], bool], apart: Container[int]) -> list[Group]:
     """Nodes of one form, at one distance from the chunk's end: so none needs another."""
     heights: dict[int, int] = {}
     equal: dict[Hashable, list[int]] = defaultdict(list)
@@ -121,7 +122,7 @@ def _groups(chunk: Chunk, pointwise: Callable[[Node], bool]) -> list[Group]:
         height = max((heights.get(value, 0) for value in node.results()), default=0)
         for operand in node.operands:
             heights[operand.value] = max(heights.get(operand.value, 0), height + 1)
-        form = _form(node)
+        form = None if place in apart else _form(node)
         if form is not None and pointwise(node):
             equal[form, height].append(place)
     return [
@@ -134,12 +135,12 @@ def _form(node: Node) -> Hashable | None:
     made: tuple[Output | Write, ...] = (*node.outputs, *node.writes)
     if len(made) != 1 or node.slots != (0,) or node.random is not None:
         return None
-    if not _whole(made[0].view, made[0].layout) or not 0 < made[0].layout.nbytes <= LARGEST:
+    if not made[0].view.covers(made[0].layout) or not 0 < made[0].layout.nbytes <= LARGEST:
         return None
     if any(
         not operand.initialised
         or node.slot_of(operand.place) is not None
-        or not _whole(operand.view, operand.layout)
+        or not operand.view.covers(operand.layout)
         for operand in node.operands
     ):
         return None
@@ -152,12 +153,6 @@ def _form(node: Node) -> Hashable | None:
         (made[0].layout, made[0].view),
         tuple(place for place, _ in node.dynamic),
     )
-
-
-def _whole(view: View, layout: Layout) -> bool:
-    """Whether the view is all of the buffer's array as it lies, of whichever shape."""
-    flat = view.numel == layout.numel and view.strides == contiguous_strides(view.shape)
-    return flat and view.offset == 0 and view.dtype == layout.dtype
 
 
 def _distinct(node: Node) -> dict[int, int]:
@@ -196,36 +191,3 @@ def _connected(chunk: Chunk, groups: list[Group], origin: dict[int, int]) -> lis
     for group in kept:
         kept += [makers[v] for v in group.operands if v in makers and makers[v] not in kept]
     return kept
-
-
-def _steps(chunk: Chunk, groups: list[Group]) -> tuple[int | Group, ...]:
-    """Nodes, by place, and groups in an order in which each follows what it reads.
-
-    There is one, because the nodes of a group are equally far from the chunk's end. It is the
-    nearest to the chunk's own, in which a group stands where its last node does.
-    """
-    grouped = {place: group for group in groups for place in group.nodes}
-    makers: dict[int, int] = {}
-    for place, node in enumerate(chunk.nodes):
-        step = grouped[place].nodes[-1] if place in grouped else place
-        makers |= dict.fromkeys(node.results(), step)
-    needed: dict[int, set[int]] = defaultdict(set)
-    for place, node in enumerate(chunk.nodes):
-        step = grouped[place].nodes[-1] if place in grouped else place
-        read = {makers[one.value] for one in node.operands if one.value in makers}
-        needed[step] |= read
-    readers: dict[int, list[int]] = defaultdict(list)
-    for step, before in needed.items():
-        for maker in before:
-            readers[maker].append(step)
-    ready = [step for step, before in needed.items() if not before]
-    heapify(ready)
-    order: list[int | Group] = []
-    while ready:
-        step = heappop(ready)
-        order.append(grouped.get(step, step))
-        for reader in readers[step]:
-            needed[reader].discard(step)
-            if not needed[reader]:
-                heappush(ready, reader)
-    return tuple(order)

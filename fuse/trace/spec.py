@@ -94,6 +94,11 @@ class View:
         """Number of logical elements, repeats of expanded dimensions counted."""
         return math.prod(self.shape)
 
+    def covers(self, layout: Layout) -> bool:
+        """Whether this is all of the buffer's array as it lies, of whichever shape."""
+        flat = self.numel == layout.numel and self.strides == contiguous_strides(self.shape)
+        return flat and self.offset == 0 and self.dtype == layout.dtype
+
     @property
     def spec(self) -> TensorSpec:
         """The view's shape and dtype without its place in memory."""

@@ -9,6 +9,8 @@ from fuse.backends.base import Chunk
 from fuse.backends.xla.backend import create
 from fuse.backends.xla.stacking import LARGEST, Group, Stacking, stacking
 from fuse.backends.xla.stacks import RARE, Row, Stacks, rows_of
+from fuse.backends.xla.steps import ordered
+from fuse.errors import VerifyError
 from fuse.plan.planner import plan
 from tests.trace.drawing import Drawing
 
@@ -41,7 +43,7 @@ def described(drawing: Drawing, stacks: Stacking) -> str:
     def names(values: tuple[int, ...]) -> str:
         return "+".join(map(drawing.name, values))
 
-    groups = [names(step.results) for step in stacks.steps if isinstance(step, Group)]
+    groups = [names(group.results) for group in stacks.groups]
     lists = (list(map(names, stacks.inputs)), groups, list(map(names, stacks.outputs)))
     return " | ".join(" ".join(sorted(one)) for one in lists)
 
@@ -114,20 +116,23 @@ def test_tensors_of_two_sizes_are_two_stacks():
 
 def test_every_step_follows_what_it_reads():
     """Each tensor is read alone as soon as it is made: the reader waits for the group."""
-    text = each("n* over m* = mul_(m*, g*); s* = sum(n*)")
-    drawing, stacks = found(text, named("n* s*"), named("m*"))
-    nodes = {
-        place: step for step in stacks.steps if isinstance(step, Group) for place in step.nodes
-    }
-    made: list[int] = []
-    for step in stacks.steps:
-        places = step.nodes if isinstance(step, Group) else (step,)
-        assert all(place not in nodes or nodes[place] == step for place in places)
-        made += places
-    assert sorted(made) == list(range(8))
-    group = stacks.steps[0]
-    assert isinstance(group, Group)
-    assert described(drawing, stacks).startswith("ma+mb+mc+md | na+nb+nc+nd")
+    text = each("n* over m* = mul_(m*, g*); s* = sum(n*); t* = mm(s*, n*)")
+    drawing, stacks = found(text, named("n* t*"), named("m*"))
+    assert described(drawing, stacks) == "ma+mb+mc+md | na+nb+nc+nd | na+nb+nc+nd"
+    (group,) = stacks.groups
+    (piece,) = plan(drawing.trace, drawing[named("n* t*")], drawing[named("m*")]).chunks
+    order = ordered(Chunk(piece.nodes, piece.inputs, piece.outputs, piece.donated, 0), [group])
+    assert order[0] == group
+    alone = set(range(12)) - set(group.nodes)
+    assert order[1:] == tuple(sorted(alone)), "the chunk's own order"
+
+
+def test_merged_nodes_that_need_each_other_are_refused():
+    drawing = Drawing("b = relu(a)\nc = sum(b)\nd = relu(c)")
+    (piece,) = plan(drawing.trace, drawing["d"], ()).chunks
+    chunk = Chunk(piece.nodes, piece.inputs, piece.outputs, piece.donated, 0)
+    with pytest.raises(VerifyError, match="need each other's results"):
+        ordered(chunk, [Group((0, 2), (drawing["a c"],), drawing["b d"])])
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int64", "bool"])
