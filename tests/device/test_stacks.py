@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -276,3 +277,50 @@ def test_a_stored_executable_takes_and_returns_stacks(tmp_path: Path):
     first, second = (run(code, FUSE_CACHE_DIR=str(tmp_path)) for _ in range(2))
     (one, compiled), (other, nothing) = (text.split("compiled") for text in (first, second))
     assert (one, int(nothing)) == (other, 0) and int(compiled) > 0
+
+
+def random_program(seed: int, device: torch.device) -> list[torch.Tensor]:
+    """Lists of equal tensors that change in a loop: all at once, one by one, or some of them."""
+    draw = random.Random(seed)
+    generator = torch.Generator().manual_seed(seed)
+    count, shape = draw.choice([4, 5, 7]), draw.choice([(3,), (2, 3), (1, 4), ()])
+    lists = [
+        [(torch.rand(shape, generator=generator) + 0.5).to(device) for _ in range(count)]
+        for _ in range(4)
+    ]
+    scale = torch.tensor(0.5).to(device)
+    plan = [(draw.randrange(9), draw.sample(range(4), 3), draw.random()) for _ in range(9)]
+    found = []
+    for step in range(4):
+        for kind, (a, b, c), number in plan:
+            x, y, z = lists[a], lists[b], lists[c]
+            if kind == 0:
+                torch._foreach_mul_(x, 0.9 + number / 100 * step)
+            elif kind == 1:
+                torch._foreach_lerp_(x, y, 0.3)
+            elif kind == 2:
+                torch._foreach_addcdiv_(x, y, z, [number / 10] * count)
+            elif kind == 3:
+                lists[a] = [(one * other).sqrt() for one, other in zip(x, y, strict=True)]
+            elif kind == 4:
+                for one, other in zip(x, z, strict=True):
+                    one.mul_(scale).add_(other, alpha=number)
+            elif kind == 5:
+                x[int(number * count)].add_(y[0].sum() / 100)
+            elif kind == 6:
+                lists[a] = [one.clone() for one in y]
+            elif kind == 7:
+                torch._foreach_copy_(x[: count - 1], z[1:])
+            else:
+                found.append(sum(one.sum() for one in x).cpu())
+            torch._foreach_clamp_max_(lists[a], 3.0)
+        if step % 2:
+            found.append(lists[1][-1].cpu().clone())
+    return found + [one.cpu().clone() for each in lists for one in each]
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_random_programs(seed: int):
+    with recorder():
+        expected, results = random_program(seed, CPU), random_program(seed, DEVICE)
+    torch.testing.assert_close(results, expected, rtol=1e-4, atol=1e-5)
