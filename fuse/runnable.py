@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
 from fuse.backends.base import Chunk
 from fuse.executables import Found
+from fuse.picker import Picker, picker
 from fuse.plan.beginning import starting_points
 from fuse.plan.plan import Plan
-
-Picker = Callable[[list[Any]], Sequence[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +102,3 @@ def bind(plan: Plan, executables: list[Bound], ahead: bool) -> Runnable:
     finish = picker([slots[value] for value in plan.live])
     starts = starting_points(plan) if ahead else ()
     return Runnable(plan, stages, leaves, plan.donated, finish, token, sum(sizes), starts)
-
-
-def picker(places: list[int]) -> Picker:
-    """What takes the items at ``places`` from a list: 0.3 us for 40, where a loop takes 2."""
-    if len(places) > 1:
-        return itemgetter(*places)
-    return lambda items: [items[place] for place in places]

@@ -41,7 +41,7 @@ ENGINE = (
     "verdicts",
 )
 LEVELS = (
-    ("errors", "config"),
+    ("errors", "config", "picker"),
     ("trace",),
     ("plan", "backends", "cache"),
     ENGINE,

@@ -47,14 +47,20 @@ def aliasing(chunk: Chunk) -> Aliasing:
     return Aliasing(donated, (*first, *rest))
 
 
-def _successors(chunk: Chunk, layouts: dict[int, Layout]) -> dict[int, int]:
-    """Donated inputs and the outputs that are their buffers' new values, as positions."""
+def origins(chunk: Chunk) -> dict[int, int]:
+    """For each value of an input's buffer, old or new, the position of that input."""
     origin = {leaf.value: position for position, leaf in enumerate(chunk.inputs)}
     for node in chunk.nodes:
         for write in node.writes:
             old = node.operands[write.operand].value
             if old in origin:
                 origin[write.value] = origin[old]
+    return origin
+
+
+def _successors(chunk: Chunk, layouts: dict[int, Layout]) -> dict[int, int]:
+    """Donated inputs and the outputs that are their buffers' new values, as positions."""
+    origin = origins(chunk)
     pairs: dict[int, int] = {}
     for position, value in enumerate(chunk.outputs):
         source = origin.get(value)

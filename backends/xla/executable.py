@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from operator import itemgetter
 from typing import Any, Final
 
 import jax
@@ -16,6 +15,7 @@ from jaxlib import lapack
 from fuse.backends.xla import dispatch
 from fuse.backends.xla.passing import Passing
 from fuse.backends.xla.stacks import Row, Stacks, rows_of
+from fuse.picker import picker
 
 _MAGIC: Final = b"fuse-xla-3\n"
 _LAPACK: Final = b"lapack_"  # what the names of jaxlib's kernels begin with
@@ -32,11 +32,11 @@ class XlaExecutable:
         self._loaded = loaded
         self._passing = passing
         self._stacks = stacks
-        self._taken = _items(passing.inputs) if passing.stacked else None
-        self._rows = [_items(places) for places in passing.stacked]
+        self._taken = picker(passing.inputs) if passing.stacked else None
+        self._rows = [picker(places) for places in passing.stacked]
         self._made = sum(passing.made)
         moved = passing.places != tuple(range(len(passing.places)))
-        self._arranged = _items(passing.places) if moved else None
+        self._arranged = picker(passing.places) if moved else None
         if compiled is None:
             compiled = dispatch.compiled(loaded) if dispatch.AVAILABLE else dispatch.plain(loaded)
         self._call = compiled
@@ -95,10 +95,3 @@ class XlaExecutable:
             places=tuple(head["places"]),
         )
         return XlaExecutable(loaded, passing, stacks)
-
-
-def _items(places: tuple[int, ...]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
-    """What takes the items at ``places``, as a tuple."""
-    if len(places) > 1:
-        return itemgetter(*places)
-    return lambda items: tuple(items[place] for place in places)

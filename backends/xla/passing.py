@@ -37,11 +37,11 @@ def passed(chunk: Chunk, stacks: Stacking) -> tuple[Chunk, Passing, tuple[int, .
     stacked = tuple(tuple(places[value] for value in values) for values in stacks.inputs)
     taken = {at for rows in stacked for at in rows}
     inputs = tuple(at for at in range(len(chunk.inputs)) if at not in taken)
-    rows = [value for values in stacks.outputs for value in values]
+    rows = {value: None for values in stacks.outputs for value in values}
     single = replace(
         chunk,
         inputs=tuple(chunk.inputs[at] for at in inputs),
-        outputs=tuple(value for value in chunk.outputs if value not in set(rows)),
+        outputs=tuple(value for value in chunk.outputs if value not in rows),
         donated=tuple(at for at, old in enumerate(inputs) if old in chunk.donated),
     )
     aliases = aliasing(single)

@@ -43,7 +43,8 @@ def emit_chunk(
         stacked = Stacked(chunk, stacks, arrays[len(inputs) :], values)
         for step in order:
             if isinstance(step, Group):
-                stacked.add(step, _emit_group(chunk, step, stacked, words, platform, steps))
+                made = _emit_group(chunk, step, stacked, words, platform, steps)
+                stacked.add(step.results, made)
             elif isinstance(step, Sum):
                 _emit_sum(chunk, step, values, scalars, platform, steps)
             elif isinstance(step, Batch):
@@ -132,18 +133,15 @@ class Stacked:
         read = [values for group in found.groups for values in group.operands]
         self._single.update(value for values in read if values not in whole for value in values)
         for rows, array in zip(found.inputs, inputs, strict=True):
-            self._add(rows, array)
+            self.add(rows, array)
 
-    def _add(self, rows: tuple[int, ...], array: jax.Array) -> None:
+    def add(self, rows: tuple[int, ...], array: jax.Array) -> None:
+        """Note the stack of these values."""
         self._stacks[rows] = array
         for at, value in enumerate(rows):
             if value in self._single:
                 row = lax.index_in_dim(array, at, keepdims=False)
                 self._values[value] = row, self._layouts[value]
-
-    def add(self, group: Group, array: jax.Array) -> None:
-        """Note what ``group`` has made."""
-        self._add(group.results, array)
 
     def get(self, rows: tuple[int, ...]) -> jax.Array:
         """The stack of these values, put together where there is none."""

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from fuse.backends.base import Chunk
-from fuse.trace.node import Node, Operand, Output, Write, layouts_of
+from fuse.backends.xla.aliasing import origins
+from fuse.trace.node import Node, Output, Write, layouts_of
 
 LEAST: Final = 4
 """Tensors that make a stack worth its copies."""
@@ -74,16 +75,14 @@ def stacking(
 
 
 def _origins(chunk: Chunk) -> dict[int, int]:
-    """The consumed input of which each value is the buffer's newer one."""
-    inputs = [chunk.inputs[at] for at in set(chunk.donated) - set(chunk.apart)]
-    origin = {leaf.value: leaf.value for leaf in inputs}
+    """The consumed input whose buffer holds each value, where its layout is the same."""
     layouts = layouts_of(chunk.inputs, chunk.nodes)
-    for node in chunk.nodes:
-        for write in node.writes:
-            old = node.operands[write.operand].value
-            if old in origin and layouts[old] == write.layout:
-                origin[write.value] = origin[old]
-    return origin
+    free = set(chunk.donated) - set(chunk.apart)
+    return {
+        value: chunk.inputs[at].value
+        for value, at in origins(chunk).items()
+        if at in free and layouts[value] == chunk.inputs[at].layout
+    }
 
 
 def _renewed(
@@ -157,11 +156,8 @@ def _form(node: Node) -> Hashable | None:
 
 def _distinct(node: Node) -> dict[int, int]:
     """The values that a node reads, numbered."""
-    return {value: at for at, value in enumerate(dict.fromkeys(map(_value, node.operands)))}
-
-
-def _value(operand: Operand) -> int:
-    return operand.value
+    values = dict.fromkeys(operand.value for operand in node.operands)
+    return {value: at for at, value in enumerate(values)}
 
 
 def _group(chunk: Chunk, places: tuple[int, ...]) -> Group:

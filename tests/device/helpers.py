@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -27,11 +29,19 @@ _library.impl("host_only_", lambda x: x.mul_(2), "CPU")
 host_only = torch.ops.fuse_tests.host_only
 host_only_ = torch.ops.fuse_tests.host_only_
 SECONDS = 240.0
+_times = itertools.count()
 
 
 def made() -> int:
     """Executables that had to be found outside memory so far: compiled, or loaded from disk."""
     return int(fuse.stats()["cache"]["memory"]["misses"])
+
+
+def compile_anew(patch: pytest.MonkeyPatch) -> None:
+    """Whatever runs from here on is compiled, though it was before: its key is another."""
+    engine = lazy.engine()
+    fields = {**engine.backend.fingerprint(), "compiled anew": str(next(_times))}
+    patch.setattr(engine.backend, "fingerprint", lambda: fields)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from torch import nn
 from fuse.backends.base import Chunk
 from fuse.backends.xla import backend as xla
 from fuse.backends.xla.products import LARGEST, Batch, Sum, batches, sums
-from tests.device.helpers import DEVICE, made, recorder
+from tests.device.helpers import DEVICE, compile_anew, made, recorder
 
 CPU = torch.device("cpu")
 Found = tuple[list[int], list[int]]
@@ -34,7 +34,7 @@ def found(monkeypatch: pytest.MonkeyPatch) -> Iterator[Found]:
 
     monkeypatch.setattr(xla, "sums", note_sums)
     monkeypatch.setattr(xla, "batches", note_batches)
-    monkeypatch.setenv("FUSE_CACHE", "off")
+    compile_anew(monkeypatch)
     with recorder():
         yield noted
 

@@ -19,7 +19,7 @@ from fuse.backends.xla import backend as xla
 from fuse.backends.xla.backend import XlaBackend
 from fuse.backends.xla.stacking import Stacking, stacking
 from fuse.backends.xla.stacks import Row
-from tests.device.helpers import DEVICE, made, recorder, run
+from tests.device.helpers import DEVICE, compile_anew, made, recorder, run
 
 CPU = torch.device("cpu")
 OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
@@ -73,7 +73,7 @@ def stacked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Stacking]]:
         return noted[-1]
 
     monkeypatch.setattr(xla, "stacking", note)
-    monkeypatch.setenv("FUSE_CACHE", "off")
+    compile_anew(monkeypatch)
     with recorder():
         yield noted
 
