@@ -17,7 +17,7 @@ from typing import Final
 
 from fuse.backends.base import Chunk
 from fuse.trace.node import Node, NumberArg, TensorArg
-from fuse.trace.spec import ITEMSIZE, View
+from fuse.trace.spec import ITEMSIZE, Layout, View
 
 LEAST: Final = 3
 """Products that are worth laying their operands together."""
@@ -34,11 +34,14 @@ class Sum:
         nodes: places in the chunk of all of them, ascending.
         products: places of the products, in the order in which they are added.
         result: the value of the last addition.
+        layout: its layout, which is another one than the products' where the additions see those
+            through views.
     """
 
     nodes: tuple[int, ...]
     products: tuple[int, ...]
     result: int
+    layout: Layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +73,17 @@ def sums(chunk: Chunk) -> list[Sum]:
     needed, found = set(chunk.outputs), dict[int, Sum]()
     for place, node in enumerate(chunk.nodes):
         if _is_product(node):
-            value = node.outputs[0].value
-            found[value] = Sum((place,), (place,), value)
+            (output,) = node.outputs
+            found[output.value] = Sum((place,), (place,), output.value, output.layout)
         elif _is_addition(node):
             parts = [operand.value for operand in node.operands[:2]]
             alone = [readers[part] == {place} and part not in needed for part in parts]
-            if parts[0] != parts[1] and all(alone) and all(part in found for part in parts):
+            if parts[0] != parts[1] and all(alone) and _are_alike(chunk, found, parts):
                 one, other = (found.pop(part) for part in parts)
-                result = next(node.results())
+                (result,) = (*node.outputs, *node.writes)
                 places = tuple(sorted((*one.nodes, *other.nodes, place)))
-                found[result] = Sum(places, (*one.products, *other.products), result)
+                products = (*one.products, *other.products)
+                found[result.value] = Sum(places, products, result.value, result.layout)
     long = (one for one in found.values() if len(one.products) >= LEAST)
     return [one for one in long if _is_small(chunk, one.products)]
 
@@ -110,6 +114,17 @@ def _is_addition(node: Node) -> bool:
         and {operand.value for operand in node.operands[2:]} <= {node.operands[0].value}
         and all(operand.view.covers(operand.layout) for operand in node.operands)
     )
+
+
+def _are_alike(chunk: Chunk, found: dict[int, Sum], parts: Sequence[int]) -> bool:
+    """Whether ``parts`` are sums of products that lie in memory alike, element by element.
+
+    Additions may see [6, 8] and [8, 6] as [48].
+    """
+    if not all(part in found for part in parts):
+        return False
+    outputs = [chunk.nodes[found[part].products[0]].outputs[0] for part in parts]
+    return len({(output.view, output.layout) for output in outputs}) == 1
 
 
 def _is_small(chunk: Chunk, places: Sequence[int]) -> bool:

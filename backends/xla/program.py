@@ -67,7 +67,7 @@ def _emit_sum(
     output = replace(nodes[0].outputs[0], value=added.result)
     product = replace(nodes[0], operands=operands, outputs=(output,), dynamic=())
     emit_node(product, laid, {}, scalars, platform, steps)
-    values[added.result] = laid[added.result]
+    values[added.result] = laid[added.result][0].reshape(added.layout.shape), added.layout
 
 
 def _emit_batch(

@@ -107,6 +107,14 @@ def broadcast(x: list[torch.Tensor]) -> torch.Tensor:
     return total
 
 
+def seen_as(shape: tuple[int, ...]) -> Callable[[list[torch.Tensor]], torch.Tensor]:
+    def program(x: list[torch.Tensor]) -> torch.Tensor:
+        parts = [(torch.tanh(x[2 * k]) @ x[2 * k + 1]).view(shape) for k in range(len(x) // 2)]
+        return sum(parts[1:], parts[0])
+
+    return program
+
+
 SQUARE = [tensor for k in range(4) for tensor in operands(k, (5, 5), (5, 5))]
 SUMS: dict[str, tuple[Callable[[list[torch.Tensor]], torch.Tensor], list[torch.Tensor], list[int]]]
 SUMS = {
@@ -127,6 +135,14 @@ SUMS = {
     "a row is repeated": (broadcast, SQUARE, []),
     "float64": (plain, [tensor.double() for tensor in SQUARE], [4]),
     "bfloat16": (plain, [tensor.bfloat16() for tensor in SQUARE], []),
+    "seen in three dimensions": (
+        seen_as((2, 3, 4)), [t for k in range(3) for t in operands(k, (6, 5), (5, 4))], [3],
+    ),
+    "of several shapes": (
+        seen_as((2, 24)),
+        [t for k, n in enumerate((6, 8, 12)) for t in operands(k, (n, 5), (5, 48 // n))],
+        [],
+    ),
     "large": (plain, [numbers(k, 400, 400) for k in range(8)], []),
 }  # fmt: skip
 
@@ -142,6 +158,35 @@ def test_sums(name: str, found: Found):
         torch.testing.assert_close(result, expected, rtol=tolerance, atol=tolerance)
     assert found == (wanted, [])
     assert name != "large" or sum(one.nbytes for one in inputs) > LARGEST
+
+
+def test_a_sum_seen_in_three_dimensions_is_read_by_the_next_trace(found: Found):
+    def program(device: torch.device) -> torch.Tensor:
+        x = [tensor.to(device) for k in range(3) for tensor in operands(k, (6, 5), (5, 4))]
+        total = seen_as((2, 3, 4))(x)
+        total.sum().item()
+        return (total * 2).cpu()
+
+    for _ in range(3):
+        torch.testing.assert_close(program(DEVICE), program(CPU), rtol=1e-5, atol=1e-5)
+    assert found == ([3], [])
+
+
+def test_the_gradient_of_an_input_of_parallel_layers(found: Found):
+    """It is a sum of products of matrices, in the input's own three dimensions."""
+
+    def gradient(device: torch.device) -> torch.Tensor:
+        torch.manual_seed(0)
+        layers = [nn.Linear(8, 8).to(device) for _ in range(3)]
+        x = torch.randn(2, 3, 8).to(device).requires_grad_()
+        torch.stack([layer(x).tanh().sum() for layer in layers]).sum().backward()
+        assert x.grad is not None
+        x.grad.sum().item()
+        return (x.grad * 2).cpu()
+
+    for _ in range(3):
+        torch.testing.assert_close(gradient(DEVICE), gradient(CPU), rtol=1e-5, atol=1e-5)
+    assert found[0] == [3]
 
 
 def test_rows_of_inputs_with_one_weight(found: Found):
