@@ -80,10 +80,11 @@ def sums(chunk: Chunk) -> list[Sum]:
             alone = [readers[part] == {place} and part not in needed for part in parts]
             if parts[0] != parts[1] and all(alone) and _are_alike(chunk, found, parts):
                 one, other = (found.pop(part) for part in parts)
-                (result,) = (*node.outputs, *node.writes)
+                made = [(output.value, output.layout) for output in node.outputs]
+                made += [(write.value, write.layout) for write in node.writes]
                 places = tuple(sorted((*one.nodes, *other.nodes, place)))
-                products = (*one.products, *other.products)
-                found[result.value] = Sum(places, products, result.value, result.layout)
+                ((result, layout),) = made
+                found[result] = Sum(places, (*one.products, *other.products), result, layout)
     long = (one for one in found.values() if len(one.products) >= LEAST)
     return [one for one in long if _is_small(chunk, one.products)]
 
