@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from fuse.backends.xla import views
+from fuse.backends.xla import updates, views
 from fuse.backends.xla.rules.context import Place, RuleContext
 from fuse.backends.xla.rules.registry import RULES, Unsupported
 from fuse.errors import VerifyError
@@ -79,7 +79,7 @@ def emit_node(
         context_of(node, scalars, platform, places),
         steps(node),
     )
-    _store(node, flatten(results), values, scalars)
+    _store(node, flatten(results), values, scalars, platform)
 
 
 def read(
@@ -216,6 +216,7 @@ def _store(
     results: list[Any],
     values: Values,
     scalars: Scalars,
+    platform: str,
 ) -> None:
     if len(results) < len(node.slots):
         raise VerifyError(f"{len(results)} results for {len(node.slots)} slots of\n  {node}")
@@ -239,7 +240,10 @@ def _store(
             layout = write.layout
         place = node.slot_of(target.place)
         offset = None if place is None else scalars.integer(place)
-        values[write.value] = (views.write(base, layout, write.view, array, offset), layout)
+        if base is not None and updates.suits(platform, layout, write.view):
+            values[write.value] = updates.written(base, write.view, array, offset), layout
+        else:
+            values[write.value] = views.write(base, layout, write.view, array, offset), layout
 
 
 def _reaching(base: jax.Array, layout: Layout, view: View) -> tuple[jax.Array, Layout]:

@@ -30,6 +30,7 @@ TARGETS: Final = (
     "fuse_layer_norm",
     "fuse_layer_norm_gradient",
     "fuse_product",
+    "fuse_update",
 )
 _registered: dict[str, str] = {}
 
@@ -42,7 +43,7 @@ def register(library: Path) -> None:
     for target in TARGETS:
         handler = jax.ffi.pycapsule(getattr(handlers, target))
         jax.ffi.register_ffi_target(target, handler, platform="cpu")
-    _registered["kernels"] = f"torch {torch.__version__}, 7"
+    _registered["kernels"] = f"torch {torch.__version__}, 8"
 
 
 def version() -> str:
@@ -50,12 +51,15 @@ def version() -> str:
     return _registered.get("kernels", "")
 
 
+def known(platform: str) -> bool:
+    """Whether programs for ``platform`` may call kernels."""
+    return bool(_registered) and platform == "cpu"
+
+
 def available(ctx: RuleContext, *values: jax.Array) -> bool:
     """Whether the rule at hand may call a kernel on ``values``: not empty, and float32."""
-    return (
-        bool(_registered)
-        and ctx.platform == "cpu"
-        and all(value.dtype == jnp.float32 and value.size > 0 for value in values)
+    return known(ctx.platform) and all(
+        value.dtype == jnp.float32 and value.size > 0 for value in values
     )
 
 
@@ -63,6 +67,16 @@ def call(target: str, results: Any, *values: jax.Array, **attributes: Any) -> An
     """The kernel's results, of the shapes and dtypes ``results``; integers become 64-bit."""
     function: Callable[..., Any] = jax.ffi.ffi_call(target, results)
     return function(*values, **{name: _attribute(value) for name, value in attributes.items()})
+
+
+def overwrite(target: str, value: jax.Array, *others: jax.Array, **attributes: Any) -> jax.Array:
+    """The result of a kernel that changes ``value`` in its memory; XLA copies it first if others
+    need it after the call."""
+    shape = jax.ShapeDtypeStruct(value.shape, value.dtype)
+    function: Callable[..., Any] = jax.ffi.ffi_call(target, shape, input_output_aliases={0: 0})
+    named = {name: _attribute(value) for name, value in attributes.items()}
+    changed: jax.Array = function(value, *others, **named)
+    return changed
 
 
 def _attribute(value: bool | int | float | Sequence[int]) -> Any:

@@ -35,6 +35,7 @@ UNITS = (
     "host_kernels.cpp",
     "host_norms.cpp",
     "host_products.cpp",
+    "host_updates.cpp",
 )
 FLAGS = ("-std=c++20", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra")
 BUILD_SECONDS = 900.0

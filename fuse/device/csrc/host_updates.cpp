@@ -1,0 +1,98 @@
+// A small part of a large array overwritten in place, as an XLA custom call. XLA has an operation
+// of its own for it, but its CPU compiler evaluates that once for each reader it can fuse it with,
+// each time on a whole copy of the array: a token written to a key-value cache copied it four
+// times.
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <vector>
+
+#include "xla/ffi/api/ffi.h"
+
+namespace fuse {
+namespace {
+
+namespace ffi = xla::ffi;
+using Offset = ffi::BufferR0<ffi::DataType::S64>;
+
+// Copies `source`, pieces of `run` bytes one after another, to `target`, where they have these
+// strides in bytes.
+void scatter(
+    char* target,
+    const char* source,
+    std::span<const int64_t> sizes,
+    std::span<const int64_t> strides,
+    size_t run) {
+  std::vector<int64_t> index(sizes.size(), 0);
+  while (true) {
+    std::memcpy(target, source, run);
+    source += run;
+    size_t dim = sizes.size();
+    while (dim > 0 && ++index[dim - 1] == sizes[dim - 1]) {
+      --dim;
+      target -= (sizes[dim] - 1) * strides[dim];
+      index[dim] = 0;
+    }
+    if (dim == 0) {
+      return;
+    }
+    target += strides[dim - 1];
+  }
+}
+
+// `out` is `base` with `value[i, j]` at the element `offset + i * strides[0] + j * strides[1]` of
+// its memory, in any number of dimensions; XLA gives it the memory of `base`, or of a copy.
+ffi::Error update(
+    ffi::AnyBuffer base,
+    ffi::AnyBuffer value,
+    Offset offset,
+    ffi::Result<ffi::AnyBuffer> out,
+    ffi::Span<const int64_t> strides) {
+  const auto width = static_cast<int64_t>(ffi::ByteWidth(base.element_type()));
+  const int64_t first = *offset.typed_data();
+  const auto dimensions = value.dimensions();
+  int64_t last = first;
+  std::vector<int64_t> sizes, steps;
+  for (size_t dim = 0; dim < dimensions.size(); ++dim) {
+    last += (dimensions[dim] - 1) * strides[dim];
+    if (dimensions[dim] != 1) {
+      sizes.push_back(dimensions[dim]);
+      steps.push_back(strides[dim] * width);
+    }
+  }
+  if (first < 0 || last >= static_cast<int64_t>(base.element_count())) {
+    return ffi::Error::InvalidArgument("an update reaches outside the array that it is of");
+  }
+  int64_t run = width;
+  while (!sizes.empty() && steps.back() == run) {
+    run *= sizes.back();
+    sizes.pop_back();
+    steps.pop_back();
+  }
+  auto* memory = static_cast<char*>(out->untyped_data());
+  if (memory != base.untyped_data()) {
+    std::memcpy(memory, base.untyped_data(), base.size_bytes());
+  }
+  const auto* source = static_cast<const char*>(value.untyped_data());
+  scatter(memory + first * width, source, sizes, steps, static_cast<size_t>(run));
+  return ffi::Error::Success();
+}
+
+} // namespace
+} // namespace fuse
+
+// The default visibility that the macro below lacks: the symbols are found by name.
+#pragma GCC visibility push(default)
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(
+    fuse_update,
+    fuse::update,
+    xla::ffi::Ffi::Bind()
+        .Arg<xla::ffi::AnyBuffer>()
+        .Arg<xla::ffi::AnyBuffer>()
+        .Arg<fuse::Offset>()
+        .Ret<xla::ffi::AnyBuffer>()
+        .Attr<xla::ffi::Span<const int64_t>>("strides"));
+
+#pragma GCC visibility pop

@@ -1,0 +1,169 @@
+"""A small part of a large tensor is overwritten where it lies, whatever its strides and dtype."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import pytest
+import torch
+
+from fuse.backends.xla import host_kernels, updates
+from fuse.trace.spec import View
+from tests.device.helpers import DEVICE, compile_anew, made
+
+CPU = torch.device("cpu")
+Part = Callable[[torch.Tensor, int], torch.Tensor]
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The kernels by which programs compiled from now on overwrite a value."""
+    found: list[str] = []
+    overwrite = host_kernels.overwrite
+
+    def noted(target: str, *arguments: jax.Array, **attributes: object) -> jax.Array:
+        found.append(target)
+        return overwrite(target, *arguments, **attributes)
+
+    monkeypatch.setattr(host_kernels, "overwrite", noted)
+    compile_anew(monkeypatch)
+    return found
+
+
+PARTS: dict[str, Part] = {
+    "a row": lambda x, t: x[t],
+    "a column": lambda x, t: x[:, t],
+    "a block": lambda x, t: x[2 : 2 + 8, t : t + 3, 1:],
+    "every third row": lambda x, t: x[t::3],
+    "every other column from the end of one": lambda x, t: x[:, t : t + 9 : 2],
+    "turned": lambda x, t: x.permute(2, 0, 1)[t % 4],
+    "a diagonal": lambda x, t: x.diagonal(t, 0, 1),
+    "a number": lambda x, t: x[t, t, 3],
+    "in memory": lambda x, t: x.as_strided((3, 5), (100, 7), t),
+    "as matrices": lambda x, t: x.view(-1, 8)[t : t + 4],
+}
+
+
+def written(part: Part, dtype: torch.dtype, device: torch.device) -> list[torch.Tensor]:
+    x = (torch.arange(24 * 25 * 16) % 97).reshape(24, 25, 16).to(dtype).to(device)
+    found = []
+    for t in range(5):
+        target = part(x, t)
+        value = (torch.arange(target.numel()) % 89).reshape(target.shape).add(t).to(dtype)
+        part(x, t)[...] = value.to(device)
+        found.append((x.to(torch.complex64).sum() * (t + 1)).cpu())
+    return [x.cpu(), *found]
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_parts(name: str, calls: list[str]):
+    expected = written(PARTS[name], torch.float32, CPU)
+    for _ in range(2):
+        for one, other in zip(written(PARTS[name], torch.float32, DEVICE), expected, strict=True):
+            torch.testing.assert_close(one, other)
+    assert "fuse_update" in calls
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [torch.bool, torch.uint8, torch.bfloat16, torch.int64, torch.complex64, torch.complex128],
+)
+def test_dtypes(dtype: torch.dtype, calls: list[str]):
+    for name in ("a block", "a column"):
+        expected = written(PARTS[name], dtype, CPU)
+        torch.testing.assert_close(written(PARTS[name], dtype, DEVICE)[0], expected[0])
+    assert "fuse_update" in calls
+
+
+@pytest.mark.parametrize(
+    ("shape", "part"),
+    [
+        pytest.param((64, 64), lambda x: x[:40], id="most of it"),
+        pytest.param((8, 8), lambda x: x[3], id="of a small one"),
+        pytest.param((64, 64), lambda x: x.view(torch.int32)[3], id="by another dtype"),
+        pytest.param((64, 64), lambda x: x[:0], id="nothing"),
+    ],
+)
+def test_xla_writes_other_parts(shape: tuple[int, ...], part: Callable, calls: list[str]):
+    def program(device: torch.device) -> torch.Tensor:
+        x = torch.linspace(0, 1, shape[0] * shape[1]).reshape(shape).to(device)
+        part(x)[...] = 7
+        return x.cpu()
+
+    assert torch.equal(program(DEVICE), program(CPU))
+    assert "fuse_update" not in calls
+
+
+def test_what_is_read_before_keeps_its_value(calls: list[str]):
+    def program(x: torch.Tensor) -> list[torch.Tensor]:
+        before, kept = x.sum(0), x.clone()
+        alias = x[5]
+        x[5] = x[6]
+        x[6] = alias * 2
+        x[7:9] = x[6:8] * 2  # overlaps what it is made from
+        x[0] += x[1]
+        return [before, kept - x, alias + 0, x]
+
+    start = torch.randn(64, 64)
+    expected = program(start.clone())
+    for _ in range(3):
+        for one, other in zip(program(start.to(DEVICE)), expected, strict=True):
+            torch.testing.assert_close(one.cpu(), other)
+    assert calls.count("fuse_update") >= 4
+
+
+@jax.enable_x64(True)
+def test_a_cache_is_not_copied(calls: list[str]):
+    """A token written to a cache that a product reads: XLA has no copy of the cache to make."""
+    shape, token = (1, 4, 256, 16), (1, 4, 1, 16)
+    view = View("float32", token, (4 * 256 * 16, 256 * 16, 16, 1), 0)
+
+    def step(
+        cache: jax.Array, token: jax.Array, place: jax.Array, weights: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        new = updates.written(cache, view, token, place)
+        return new, jnp.einsum("hk,hke->he", weights, new.reshape(4, 256, 16))
+
+    arguments = (
+        jnp.zeros(shape), jnp.ones(token), jnp.asarray(32, jnp.int64), jnp.ones((4, 256)),
+    )  # fmt: skip
+    compiled = jax.jit(step, donate_argnums=0).lower(*arguments).compile()
+    program = compiled.as_text() or ""
+    assert "fuse_update" in program
+    assert not [line for line in program.splitlines() if " copy(" in line and "4,256,16]" in line]
+    cache, read = compiled(*arguments)
+    assert cache[0, :, 2].tolist() == [[1.0] * 16] * 4
+    assert cache.sum() == 64
+    assert read.tolist() == [[1.0] * 16] * 4
+
+
+def test_decoding_compiles_nothing_after_the_third_token(calls: list[str]):
+    def tokens(device: torch.device, count: int) -> list[float]:
+        torch.manual_seed(0)
+        weight = torch.randn(3 * 32, 32).to(device)
+        keys, values = (torch.zeros(2, 4, 64, 8, device=device) for _ in range(2))
+        x, found = torch.ones(2, 32).to(device), []
+        for t in range(count):
+            q, k, v = (part.view(2, 4, 1, 8) for part in (x @ weight.t()).chunk(3, -1))
+            keys[:, :, t : t + 1], values[:, :, t : t + 1] = k, v
+            y = torch.softmax(q @ keys.transpose(2, 3), -1) @ values
+            x = torch.tanh(x + y.reshape(2, 32))
+            found.append(x.sum().item())
+            if t == 2:
+                before = made()
+        assert device == CPU or made() == before
+        return found
+
+    assert tokens(DEVICE, 20) == pytest.approx(tokens(CPU, 20), rel=1e-4, abs=1e-4)
+    assert "fuse_update" in calls
+
+
+@jax.enable_x64(True)
+def test_outside_the_array_is_an_error():
+    view = View("float32", (4,), (1,), 0)
+    with pytest.raises(jax.errors.JaxRuntimeError, match="outside the array"):
+        updates.written(
+            jnp.zeros(4096), view, jnp.ones(4), jnp.asarray(4093, jnp.int64)
+        ).block_until_ready()
