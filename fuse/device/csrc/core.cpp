@@ -17,3 +17,4 @@
 #include "python_bridge.cpp" // NOLINT
 #include "recorder.cpp" // NOLINT
 #include "storage.cpp" // NOLINT
+#include "whole.cpp" // NOLINT

@@ -91,8 +91,7 @@ void Recorder::record(const c10::OperatorHandle& op, const OpInfo& info, torch::
   if (mode() == Mode::Fused && reads_ragged(torch::jit::last(*stack, info.kinds.size()))) {
     // What is computed from a ragged value stays uncompiled, at the speed of PyTorch's CPU
     // kernels: going back and forth would cost a cut for every few operations.
-    uncompiled_.fetch_add(1, std::memory_order_relaxed);
-    run_on_host(op, info, stack, "", true);
+    run_ragged(op, info, stack);
     return;
   }
   std::string why;
@@ -107,6 +106,12 @@ void Recorder::record(const c10::OperatorHandle& op, const OpInfo& info, torch::
   }
   uncompiled_.fetch_add(ragged, std::memory_order_relaxed);
   run_on_host(op, info, stack, why, ragged);
+}
+
+void Recorder::run_ragged(
+    const c10::OperatorHandle& op, const OpInfo& info, torch::jit::Stack* stack) {
+  uncompiled_.fetch_add(1, std::memory_order_relaxed);
+  run_on_host(op, info, stack, "", true);
 }
 
 bool Recorder::try_record(

@@ -47,6 +47,8 @@ class Recorder {
 
   // The boxed kernel: records the call on top of `stack`, or runs it on the host.
   void record(const c10::OperatorHandle& op, const OpInfo& info, torch::jit::Stack* stack);
+  // Runs a call on the host as a ragged one: see run_on_host.
+  void run_ragged(const c10::OperatorHandle& op, const OpInfo& info, torch::jit::Stack* stack);
   // Hands the recorded trace on. No effect where nothing is recorded.
   void cut(CutReason reason);
   // The concrete array of a buffer, after a cut if its value is pending.
