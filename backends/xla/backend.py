@@ -19,7 +19,7 @@ import torch
 import fuse.backends.xla.rules  # noqa: F401  (fills the table of rules)
 from fuse.backends.base import Backend, Chunk
 from fuse.backends.decomposed import Decompositions
-from fuse.backends.xla import host_kernels
+from fuse.backends.xla import dispatch, host_kernels
 from fuse.backends.xla.emit import Scalars, emit_node
 from fuse.backends.xla.executable import XlaExecutable
 from fuse.backends.xla.options import cpu_options
@@ -195,8 +195,7 @@ class XlaBackend(Backend):
         return XlaExecutable.load(data, self._stacks)
 
     def put(self, data: np.ndarray, device: int) -> Any:  # noqa: D102
-        with jax.enable_x64(True):
-            return jax.device_put(data, self.devices[device])
+        return dispatch.placed(data, self.devices[device])
 
     def get(self, array: Any) -> np.ndarray:  # noqa: D102
         return np.asarray(array)

@@ -39,4 +39,28 @@ def test_donated_arrays_are_given_away(build):
 
 
 def test_the_interface_of_the_jax_that_is_tested_is_known():
-    assert dispatch.AVAILABLE
+    assert dispatch.AVAILABLE and dispatch.PLACES
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["placed directly", "by device_put"])
+@pytest.mark.parametrize("dtype", ["float32", "int64", "float64", "bool", "bfloat16", "complex128"])
+def test_placed_memory_is_as_device_put_makes_it(dtype, known, monkeypatch):
+    monkeypatch.setattr(dispatch, "PLACES", known and dispatch.PLACES)
+    device = jax.devices()[0]
+    for shape in [(), (0, 2), (3, 5), (64, 64)]:
+        data = (np.arange(np.prod(shape, dtype=int)) % 7).astype(jnp.dtype(dtype)).reshape(shape)
+        found = dispatch.placed(data, device)
+        with jax.enable_x64(True):
+            wanted = jax.device_put(data, device)
+        np.testing.assert_array_equal(np.asarray(found), data)
+        assert (found.aval, found.sharding) == (wanted.aval, wanted.sharding)
+        assert (found.committed, found.weak_type) == (wanted.committed, wanted.weak_type)
+
+
+def test_placed_memory_and_results_share_one_compiled_program():
+    program = jax.jit(lambda x: x + 1)
+    one = dispatch.placed(np.ones(3, np.float32), jax.devices()[0])
+    for _ in range(3):
+        one = program(one)
+    np.testing.assert_array_equal(one, np.full(3, 4, np.float32))
+    assert program._cache_size() == 1
