@@ -20,7 +20,7 @@ import fuse.backends.xla.rules  # noqa: F401  (fills the table of rules)
 from fuse.backends.base import Backend, Chunk
 from fuse.backends.decomposed import Decompositions
 from fuse.backends.xla import dispatch, host_kernels
-from fuse.backends.xla.emit import Scalars, emit_node
+from fuse.backends.xla.emit import Scalars, Setting, emit_node
 from fuse.backends.xla.executable import XlaExecutable
 from fuse.backends.xla.options import cpu_options
 from fuse.backends.xla.options import version as options_version
@@ -31,6 +31,7 @@ from fuse.backends.xla.rules.registry import RULES, STATIC_SCALARS, Unsupported
 from fuse.backends.xla.stacking import stacking
 from fuse.backends.xla.stacks import Row, Stacks
 from fuse.backends.xla.steps import ordered
+from fuse.backends.xla.updates import updated
 from fuse.trace.bind import bind
 from fuse.trace.functional import find_overload, schema_of
 from fuse.trace.node import HostArg, Node, NumberArg
@@ -115,10 +116,11 @@ class XlaBackend(Backend):
             if reason is not None:
                 return reason
         inputs = {op.value: op.layout for op in node.operands if op.initialised}
+        setting = Setting(self.platform, self.decompositions.get)
 
         def run(words: jax.Array, arrays: dict[int, jax.Array]) -> list[jax.Array]:
             values = {value: (array, inputs[value]) for value, array in arrays.items()}
-            emit_node(node, values, {}, Scalars(words), self.platform, self.decompositions.get)
+            emit_node(node, values, {}, Scalars(words), setting)
             return [values[value][0] for value in node.results()]
 
         words = max([slot + 1 for _, slot in node.dynamic] + [(node.random or 0) + 2])
@@ -157,7 +159,8 @@ class XlaBackend(Backend):
         stacks = stacking(chunk, self._by_element, apart)
         program, passing, donated = passed(chunk, stacks)
         order = ordered(program, (*stacks.groups, *added, *batched))
-        function = emit_chunk(program, order, stacks, self.platform, self.decompositions.get)
+        setting = Setting(self.platform, self.decompositions.get, updated(program, self.platform))
+        function = emit_chunk(program, order, stacks, setting)
         with jax.enable_x64(True):
             words = jax.ShapeDtypeStruct((chunk.scalars, 2), "uint32")
             specs = [jax.ShapeDtypeStruct(i.layout.shape, i.layout.dtype) for i in program.inputs]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -22,6 +23,21 @@ from fuse.trace.spec import ITEMSIZE, Layout, TensorSpec, View, contiguous_strid
 Values = dict[int, tuple[jax.Array, Layout]]
 Reads = dict[Any, tuple[jax.Array, Place]]
 Steps = Callable[[Node], Decomposition | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What is one for all nodes of a program.
+
+    Attributes:
+        platform: JAX's name of where it runs.
+        steps: the operators of which a node without a rule is composed.
+        updated: values that ``updates.written`` makes of the ones before them.
+    """
+
+    platform: str
+    steps: Steps
+    updated: frozenset[int] = frozenset()
 
 
 class Scalars:
@@ -50,8 +66,7 @@ def emit_node(
     values: Values,
     reads: Reads,
     scalars: Scalars,
-    platform: str,
-    steps: Steps,
+    setting: Setting,
 ) -> None:
     """Emit one node: extend ``values`` by what it makes.
 
@@ -76,10 +91,10 @@ def emit_node(
         node.target,
         [resolve(value) for value in arguments],
         {name: resolve(value) for name, value in keywords.items()},
-        context_of(node, scalars, platform, places),
-        steps(node),
+        context_of(node, scalars, setting.platform, places),
+        setting.steps(node),
     )
-    _store(node, flatten(results), values, scalars, platform)
+    _store(node, flatten(results), values, scalars, setting.updated)
 
 
 def read(
@@ -216,7 +231,7 @@ def _store(
     results: list[Any],
     values: Values,
     scalars: Scalars,
-    platform: str,
+    updated: frozenset[int],
 ) -> None:
     if len(results) < len(node.slots):
         raise VerifyError(f"{len(results)} results for {len(node.slots)} slots of\n  {node}")
@@ -240,7 +255,7 @@ def _store(
             layout = write.layout
         place = node.slot_of(target.place)
         offset = None if place is None else scalars.integer(place)
-        if base is not None and updates.suits(platform, layout, write.view):
+        if base is not None and write.value in updated:
             values[write.value] = updates.written(base, write.view, array, offset), layout
         else:
             values[write.value] = views.write(base, layout, write.view, array, offset), layout

@@ -12,7 +12,7 @@ import numpy as np
 from jax import lax
 
 from fuse.backends.base import Chunk
-from fuse.backends.xla.emit import Reads, Scalars, Steps, Values, emit_node, read
+from fuse.backends.xla.emit import Reads, Scalars, Setting, Values, emit_node, read
 from fuse.backends.xla.products import Batch, Sum
 from fuse.backends.xla.stacking import Group, Stacking
 from fuse.backends.xla.steps import Step
@@ -24,7 +24,7 @@ OUTPUT = -3
 
 
 def emit_chunk(
-    chunk: Chunk, order: Sequence[Step], stacks: Stacking, platform: str, steps: Steps
+    chunk: Chunk, order: Sequence[Step], stacks: Stacking, setting: Setting
 ) -> Callable[..., tuple[Any, ...]]:
     """Return ``f(words, *inputs, *stacks) -> (*outputs, *stacks)`` for ``chunk``.
 
@@ -43,35 +43,33 @@ def emit_chunk(
         stacked = Stacked(chunk, stacks, arrays[len(inputs) :], values)
         for step in order:
             if isinstance(step, Group):
-                made = _emit_group(chunk, step, stacked, words, platform, steps)
+                made = _emit_group(chunk, step, stacked, words, setting)
                 stacked.add(step.results, made)
             elif isinstance(step, Sum):
-                _emit_sum(chunk, step, values, scalars, platform, steps)
+                _emit_sum(chunk, step, values, scalars, setting)
             elif isinstance(step, Batch):
-                _emit_batch(chunk, step, values, scalars, platform, steps)
+                _emit_batch(chunk, step, values, scalars, setting)
             else:
-                emit_node(chunk.nodes[step], values, reads, scalars, platform, steps)
+                emit_node(chunk.nodes[step], values, reads, scalars, setting)
         outputs = tuple(values[value][0] for value in chunk.outputs)
         return (*outputs, *map(stacked.get, stacks.outputs))
 
     return run
 
 
-def _emit_sum(
-    chunk: Chunk, added: Sum, values: Values, scalars: Scalars, platform: str, steps: Steps
-) -> None:
+def _emit_sum(chunk: Chunk, added: Sum, values: Values, scalars: Scalars, setting: Setting) -> None:
     """One product of the operands of all products, laid one after the other."""
     nodes = [chunk.nodes[place] for place in added.products]
     laid: Values = {}
     operands = tuple(_laid(nodes, side, 1 - side, laid, values, scalars) for side in (0, 1))
     output = replace(nodes[0].outputs[0], value=added.result)
     product = replace(nodes[0], operands=operands, outputs=(output,), dynamic=())
-    emit_node(product, laid, {}, scalars, platform, steps)
+    emit_node(product, laid, {}, scalars, setting)
     values[added.result] = laid[added.result][0].reshape(added.layout.shape), added.layout
 
 
 def _emit_batch(
-    chunk: Chunk, batch: Batch, values: Values, scalars: Scalars, platform: str, steps: Steps
+    chunk: Chunk, batch: Batch, values: Values, scalars: Scalars, setting: Setting
 ) -> None:
     """One product of all left operands, laid one below the other; its rows are the results."""
     nodes = [chunk.nodes[place] for place in batch.nodes]
@@ -82,7 +80,7 @@ def _emit_batch(
     layout = Layout(right.view.dtype, shape)
     whole = Output(OUTPUT, View(layout.dtype, shape, contiguous_strides(shape)), layout)
     product = replace(nodes[0], operands=(left, right), outputs=(whole,), dynamic=())
-    emit_node(product, laid, {}, scalars, platform, steps)
+    emit_node(product, laid, {}, scalars, setting)
     first = 0
     for node in nodes:
         (output,) = node.outputs
@@ -157,7 +155,7 @@ class Stacked:
 
 
 def _emit_group(
-    chunk: Chunk, group: Group, stacked: Stacked, words: jax.Array, platform: str, steps: Steps
+    chunk: Chunk, group: Group, stacked: Stacked, words: jax.Array, setting: Setting
 ) -> jax.Array:
     """The first of the group's nodes, mapped over the rows of the stacks they read."""
     nodes = [chunk.nodes[place] for place in group.nodes]
@@ -171,7 +169,7 @@ def _emit_group(
         values: Values = {
             value: (array, layouts[value]) for value, array in zip(layouts, arrays, strict=True)
         }
-        emit_node(node, values, {}, Scalars(numbers), platform, steps)
+        emit_node(node, values, {}, Scalars(numbers), setting)
         return values[result][0]
 
     axes = (0, *(0 if len(values) > 1 else None for values in group.operands))

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 #include "xla/ffi/api/ffi.h"
@@ -16,22 +17,45 @@ namespace {
 namespace ffi = xla::ffi;
 using Offset = ffi::BufferR0<ffi::DataType::S64>;
 
-// Copies `source`, pieces of `run` bytes one after another, to `target`, where they have these
-// strides in bytes.
+// Copies `count` pieces of `run` bytes, which follow each other in `source`, `step` bytes apart.
+void copy_pieces(char* target, const char* source, int64_t count, int64_t step, size_t run) {
+  const auto each = [&](auto size) { // a constant for single elements, which it makes one move
+    for (int64_t piece = 0; piece < count; ++piece) {
+      std::memcpy(target, source, size);
+      target += step;
+      source += static_cast<size_t>(size);
+    }
+  };
+  switch (run) {
+    case 1: return each(std::integral_constant<size_t, 1>());
+    case 2: return each(std::integral_constant<size_t, 2>());
+    case 4: return each(std::integral_constant<size_t, 4>());
+    case 8: return each(std::integral_constant<size_t, 8>());
+    case 16: return each(std::integral_constant<size_t, 16>());
+    default: return each(run);
+  }
+}
+
+// Copies `source`, pieces of `run` bytes one after another in `sizes`, to `target`, where they have
+// these strides in bytes.
 void scatter(
     char* target,
     const char* source,
     std::span<const int64_t> sizes,
     std::span<const int64_t> strides,
     size_t run) {
-  std::vector<int64_t> index(sizes.size(), 0);
+  if (sizes.empty()) {
+    return copy_pieces(target, source, 1, 0, run);
+  }
+  const auto outer = sizes.first(sizes.size() - 1);
+  std::vector<int64_t> index(outer.size(), 0);
   while (true) {
-    std::memcpy(target, source, run);
-    source += run;
-    size_t dim = sizes.size();
-    while (dim > 0 && ++index[dim - 1] == sizes[dim - 1]) {
+    copy_pieces(target, source, sizes.back(), strides.back(), run);
+    source += static_cast<size_t>(sizes.back()) * run;
+    size_t dim = outer.size();
+    while (dim > 0 && ++index[dim - 1] == outer[dim - 1]) {
       --dim;
-      target -= (sizes[dim] - 1) * strides[dim];
+      target -= (outer[dim] - 1) * strides[dim];
       index[dim] = 0;
     }
     if (dim == 0) {
