@@ -1,4 +1,6 @@
-"""Overwriting a small part of a large array that a product then reads, in place.
+"""Overwriting part of an array by a custom call, where XLA's own update is slow or wrong.
+
+It is slow for a small part of a large array that a product then reads.
 
 XLA's own update of a slice is in place where it stands alone or is fused with what reads it element
 by element. But where its result is read in another shape by what XLA's CPU compiler does not fuse,
@@ -6,10 +8,16 @@ as products are, it evaluates the update twice, for the shape and for the result
 whole array for each: writing one token to a key-value cache copied the cache four times, 1.2 ms a
 token for 4 MB. A custom call is evaluated once. But it is not fused, and wakes a thread, which a
 lone update does not: so for such arrays only.
+
+It is wrong where what is written is made of other elements of the same array, as in
+``x[:, :5] = x.t()[:, :5].clone()``: jaxlib 0.10.2 fuses the reads with the update, in place, if
+they see the array in different shapes, and reads elements that are written already.
 """
 
 from __future__ import annotations
 
+import functools
+import operator
 from typing import Final
 
 import jax
@@ -43,6 +51,10 @@ def updated(chunk: Chunk, platform: str) -> frozenset[int]:
     """The values of ``chunk`` to be made by ``written`` from the ones before them."""
     if not host_kernels.known(platform):
         return frozenset()
+    return frozenset(_read_by_products(chunk) | _made_of_themselves(chunk))
+
+
+def _read_by_products(chunk: Chunk) -> set[int]:
     read = {
         operand.value
         for node in chunk.nodes
@@ -50,16 +62,50 @@ def updated(chunk: Chunk, platform: str) -> frozenset[int]:
         for operand in node.operands
     }
     writes = (write for node in chunk.nodes for write in node.writes)
-    return frozenset(write.value for write in writes if write.value in read and _is_part(write))
+    return {
+        write.value
+        for write in writes
+        if write.value in read
+        and _is_part(write)
+        and write.layout.nbytes >= LEAST
+        and SPARSE * write.view.numel <= write.layout.numel
+    }
+
+
+def _made_of_themselves(chunk: Chunk) -> set[int]:
+    """Updates by what was computed, in the chunk, from the same buffer.
+
+    But for an operation in place, which reads the very elements that it writes.
+    """
+    found: set[int] = set()
+    buffers: dict[int, int] = {}  # of each later value of a buffer, its first one
+    bits: dict[int, int] = {}  # of each buffer
+    sources: dict[int, int] = {}  # of each value, the bits of the buffers that it is made of
+
+    def bit(value: int) -> int:
+        return 1 << bits.setdefault(buffers.get(value, value), len(bits))
+
+    for node in chunk.nodes:
+        seen = [sources.get(one.value, 0) | bit(one.value) for one in node.operands]
+        made = functools.reduce(operator.or_, seen, 0)
+        sources.update((output.value, made) for output in node.outputs)
+        for write in node.writes:
+            target = node.operands[write.operand]
+            read = [
+                mask
+                for one, mask in zip(node.operands, seen, strict=True)
+                if (one.value, one.view) != (target.value, write.view)
+            ]
+            if _is_part(write) and any(mask & bit(target.value) for mask in read):
+                found.add(write.value)
+            buffers[write.value] = buffers.get(target.value, target.value)
+            sources[write.value] = made
+    return found
 
 
 def _is_part(write: Write) -> bool:
     layout, view = write.layout, write.view
-    return (
-        layout.nbytes >= LEAST
-        and layout.dtype == view.dtype
-        and 0 < SPARSE * view.numel <= layout.numel
-    )
+    return layout.dtype == view.dtype and 0 < view.numel < layout.numel
 
 
 def written(

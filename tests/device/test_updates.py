@@ -144,6 +144,74 @@ def test_what_is_read_before_keeps_its_value(calls: list[str]):
     assert "fuse_update" in calls
 
 
+def turned(v: torch.Tensor) -> None:
+    v[:, :5] = v.t()[:, :5].clone()
+
+
+def turned_rows(v: torch.Tensor) -> None:
+    v[:5] = v[:, :5].t() + 1
+
+
+def flipped(v: torch.Tensor) -> None:
+    v[:4].copy_(v[:4].flip(0))
+
+
+def shifted(v: torch.Tensor) -> None:
+    v[2:6] = v[0:4] * 1
+
+
+def rolled(v: torch.Tensor) -> None:
+    v[:6] = torch.roll(v[:6], 1, 0)
+
+
+def exchanged(v: torch.Tensor) -> None:
+    kept = v[:2].clone()
+    v[:2] = v[2:4]
+    v[2:4] = kept
+
+
+def from_a_sum(v: torch.Tensor) -> None:
+    v[1] = v.cumsum(1)[:, 3]
+
+
+def scaled_by_another(v: torch.Tensor) -> None:
+    v[:, 1].mul_(v[:, 0])
+
+
+@pytest.mark.parametrize("after", ["read", "written"])
+@pytest.mark.parametrize("side", [8, 64])
+@pytest.mark.parametrize(
+    "change",
+    [turned, turned_rows, flipped, shifted, rolled, exchanged, from_a_sum, scaled_by_another],
+)
+def test_parts_made_of_the_same_tensor(
+    change: Callable[[torch.Tensor], None], side: int, after: str, calls: list[str]
+):
+    """XLA's own update, fused with its reads, would read elements that it has written."""
+
+    def program(device: torch.device) -> torch.Tensor:
+        v = torch.arange(float(side * side)).to(device).view(side, side)
+        change(v)
+        if after == "written":
+            v[7] = 7.0
+        return v.cpu()
+
+    for _ in range(3):
+        assert torch.equal(program(DEVICE), program(CPU))
+    assert "fuse_update" in calls
+
+
+def test_operations_in_place_are_xlas(calls: list[str]):
+    def program(device: torch.device) -> torch.Tensor:
+        x = torch.arange(64.0).to(device).view(8, 8)
+        x[:, :4] *= 2
+        x[2].add_(1).clamp_(0, 30)
+        return x.cpu()
+
+    assert torch.equal(program(DEVICE), program(CPU))
+    assert "fuse_update" not in calls
+
+
 @jax.enable_x64(True)
 def test_a_cache_is_not_copied(calls: list[str]):
     """A token written to a cache that a product reads: XLA has no copy of the cache to make."""
