@@ -201,6 +201,20 @@ def test_parts_made_of_the_same_tensor(
     assert "fuse_update" in calls
 
 
+def test_functional_forms_made_of_the_same_tensor(calls: list[str]):
+    def program(device: torch.device) -> list[torch.Tensor]:
+        v = torch.arange(64.0).to(device).view(8, 8)
+        y = torch.slice_scatter(v, v.t()[:, :4].clone(), 1, 0, 4)
+        y[7] = 7.0
+        z = torch.select_scatter(v, v.t()[3], 0, 2).reshape(64)
+        w = torch.diagonal_scatter(v, v[:, 1].flip(0)).reshape(64)
+        return [each.cpu() for each in (y, z, w, v)]
+
+    for _ in range(3):
+        torch.testing.assert_close(program(DEVICE), program(CPU), rtol=0, atol=0)
+    assert "fuse_update" in calls
+
+
 def test_operations_in_place_are_xlas(calls: list[str]):
     def program(device: torch.device) -> torch.Tensor:
         x = torch.arange(64.0).to(device).view(8, 8)

@@ -13,8 +13,10 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from fuse.backends.xla.host_kernels import known
 from fuse.backends.xla.rules.padding import transposed
 from fuse.backends.xla.rules.registry import RuleContext, rule
+from fuse.backends.xla.updates import written
 from fuse.backends.xla.views import read, write
 from fuse.trace.spec import Layout, View, contiguous_strides
 
@@ -78,18 +80,20 @@ def _select_backward(
     return _spread(lax.expand_dims(grad_output, (dim,)), shape, dim, place)
 
 
-def _write_along(self: Array, src: Array, dim: int, place: slice) -> Array:
+def _write_along(ctx: RuleContext, self: Array, src: Array, dim: int, place: slice) -> Array:
     begin, stop, step = place.indices(self.shape[dim])
     strides = list(contiguous_strides(self.shape))
     shape = list(self.shape)
     shape[dim] = max(0, -(-(stop - begin) // step))
     offset = begin * strides[dim]
     strides[dim] *= step
-    return _write(self, src, View(str(self.dtype), tuple(shape), tuple(strides), offset))
+    return _write(ctx, self, src, View(str(self.dtype), tuple(shape), tuple(strides), offset))
 
 
-def _write(self: Array, src: Array, view: View) -> Array:
+def _write(ctx: RuleContext, self: Array, src: Array, view: View) -> Array:
     value = jnp.broadcast_to(src.astype(self.dtype), view.shape)
+    if known(ctx.platform) and 0 < view.numel < self.size:
+        return written(self, view, value)  # right where ``src`` is made of ``self``, too
     return write(self, _layout(self), view, value)
 
 
@@ -103,14 +107,14 @@ def _slice_scatter(
     end: int | None,
     step: int,
 ) -> Array:
-    return _write_along(self, src, dim % self.ndim, slice(start, end, step))
+    return _write_along(ctx, self, src, dim % self.ndim, slice(start, end, step))
 
 
 @rule("select_scatter")
 def _select_scatter(ctx: RuleContext, self: Array, src: Array, dim: int, index: int) -> Array:
     dim %= self.ndim
     index %= self.shape[dim]
-    return _write_along(self, lax.expand_dims(src, (dim,)), dim, slice(index, index + 1))
+    return _write_along(ctx, self, lax.expand_dims(src, (dim,)), dim, slice(index, index + 1))
 
 
 def _diagonal_view(dtype: str, shape: tuple[int, ...], offset: int, dim1: int, dim2: int) -> View:
@@ -135,7 +139,7 @@ def _diagonal(ctx: RuleContext, self: Array, offset: int, dim1: int, dim2: int) 
 def _diagonal_scatter(
     ctx: RuleContext, self: Array, src: Array, offset: int, dim1: int, dim2: int
 ) -> Array:
-    return _write(self, src, _diagonal_view(str(self.dtype), self.shape, offset, dim1, dim2))
+    return _write(ctx, self, src, _diagonal_view(str(self.dtype), self.shape, offset, dim1, dim2))
 
 
 def _write_diagonal(
@@ -183,7 +187,7 @@ def _as_strided_scatter(
     ctx: RuleContext, self: Array, src: Array, size: Any, stride: Any, storage_offset: int | None
 ) -> Array:
     view = View(str(self.dtype), tuple(size), tuple(stride), storage_offset or 0)
-    return _write(self, src, view)
+    return _write(ctx, self, src, view)
 
 
 def _windows(self: Array, dim: int, size: int, step: int) -> Array:
