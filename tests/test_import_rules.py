@@ -9,6 +9,7 @@ statistics and the commands stand on top; plan, backends and cache never import 
 from __future__ import annotations
 
 import ast
+import graphlib
 import subprocess
 import sys
 import tomllib
@@ -75,9 +76,9 @@ def modules() -> dict[str, Path]:
 MODULES = modules()
 
 
-def imports(source: str) -> Iterator[tuple[int, str]]:
+def imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
     """Line and name of each import; ``from a import b`` gives ``a.b`` where that is a module."""
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -110,7 +111,7 @@ def broken(importer: str, imported: str) -> str | None:
 
 def violations(name: str, source: str) -> list[str]:
     found = []
-    for line, imported in imports(source):
+    for line, imported in imports(ast.parse(source)):
         top = imported.split(".")[0]
         if top in {"jax", "jaxlib"} and not name.startswith("fuse.backends.xla"):
             found.append(f"{name}:{line} imports {top}: only fuse.backends.xla may")
@@ -149,10 +150,42 @@ def test_a_broken_rule_is_seen(name: str, source: str) -> None:
     assert len(violations(name, source)) == 1
 
 
+def first_imports(name: str, source: str) -> set[str]:
+    """The modules of ours that must be there before ``name`` is: packages on their way, too."""
+    top = ast.parse(source)
+    top.body = [node for node in top.body if not isinstance(node, ast.If)]
+    for node in ast.walk(top):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            node.body = []
+    found = {imported for _, imported in imports(top)}
+    parts = [imported.split(".") for imported in found]
+    found = {".".join(path[:size]) for path in parts for size in range(1, len(path) + 1)}
+    return {one for one in found if one in MODULES and not f"{name}.".startswith(f"{one}.")}
+
+
+def cycle(sources: dict[str, str]) -> list[str]:
+    """Modules of which none can be imported first; empty where there are none."""
+    graph = {name: first_imports(name, source) for name, source in sources.items()}
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def test_any_module_can_be_imported_first() -> None:
+    sources = {name: path.read_text() for name, path in MODULES.items()}
+    assert cycle(sources) == []
+    # The rules' package imports every rule, and so what calls the kernels.
+    late = "from fuse.backends.xla.rules.context import RuleContext"
+    assert cycle(sources | {"fuse.backends.xla.host_kernels": late}) != []
+    assert cycle(sources | {"fuse.backends.xla.host_kernels": f"def f():\n    {late}"}) == []
+
+
 def test_examples_are_plain_pytorch() -> None:
     for name, path in MODULES.items():
         if name.startswith("fuse.examples"):
-            tops = {imported.split(".")[0] for _, imported in imports(path.read_text())}
+            tops = {imported.split(".")[0] for _, imported in imports(ast.parse(path.read_text()))}
             assert not tops & {"fuse", "jax"}, name
 
 

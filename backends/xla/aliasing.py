@@ -47,15 +47,21 @@ def aliasing(chunk: Chunk) -> Aliasing:
     return Aliasing(donated, (*first, *rest))
 
 
-def origins(chunk: Chunk) -> dict[int, int]:
-    """For each value of an input's buffer, old or new, the position of that input."""
-    origin = {leaf.value: position for position, leaf in enumerate(chunk.inputs)}
+def firsts(chunk: Chunk) -> dict[int, int]:
+    """For each later value of a buffer, the first that the chunk knows of it."""
+    first: dict[int, int] = {}
     for node in chunk.nodes:
         for write in node.writes:
             old = node.operands[write.operand].value
-            if old in origin:
-                origin[write.value] = origin[old]
-    return origin
+            first[write.value] = first.get(old, old)
+    return first
+
+
+def origins(chunk: Chunk) -> dict[int, int]:
+    """For each value of an input's buffer, old or new, the position of that input."""
+    origin = {leaf.value: position for position, leaf in enumerate(chunk.inputs)}
+    later = firsts(chunk).items()
+    return origin | {value: origin[first] for value, first in later if first in origin}
 
 
 def _successors(chunk: Chunk, layouts: dict[int, Layout]) -> dict[int, int]:

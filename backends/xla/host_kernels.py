@@ -19,8 +19,6 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 
-from fuse.backends.xla.rules.context import RuleContext
-
 TARGETS: Final = (
     "fuse_attention",
     "fuse_attention_gradient",
@@ -56,27 +54,35 @@ def known(platform: str) -> bool:
     return bool(_registered) and platform == "cpu"
 
 
-def available(ctx: RuleContext, *values: jax.Array) -> bool:
-    """Whether the rule at hand may call a kernel on ``values``: not empty, and float32."""
-    return known(ctx.platform) and all(
+def available(platform: str, *values: jax.Array) -> bool:
+    """Whether programs for ``platform`` may call a kernel on ``values``: not empty, and float32."""
+    return known(platform) and all(
         value.dtype == jnp.float32 and value.size > 0 for value in values
     )
 
 
 def call(target: str, results: Any, *values: jax.Array, **attributes: Any) -> Any:
     """The kernel's results, of the shapes and dtypes ``results``; integers become 64-bit."""
-    function: Callable[..., Any] = jax.ffi.ffi_call(target, results)
-    return function(*values, **{name: _attribute(value) for name, value in attributes.items()})
+    return _call(target, results, {}, values, attributes)
 
 
 def overwrite(target: str, value: jax.Array, *others: jax.Array, **attributes: Any) -> jax.Array:
     """The result of a kernel that changes ``value`` in its memory; XLA copies it first if others
     need it after the call."""
     shape = jax.ShapeDtypeStruct(value.shape, value.dtype)
-    function: Callable[..., Any] = jax.ffi.ffi_call(target, shape, input_output_aliases={0: 0})
-    named = {name: _attribute(value) for name, value in attributes.items()}
-    changed: jax.Array = function(value, *others, **named)
+    changed: jax.Array = _call(target, shape, {0: 0}, (value, *others), attributes)
     return changed
+
+
+def _call(
+    target: str,
+    results: Any,
+    aliases: dict[int, int],
+    values: Sequence[jax.Array],
+    attributes: dict[str, Any],
+) -> Any:
+    function: Callable[..., Any] = jax.ffi.ffi_call(target, results, input_output_aliases=aliases)
+    return function(*values, **{name: _attribute(value) for name, value in attributes.items()})
 
 
 def _attribute(value: bool | int | float | Sequence[int]) -> Any:

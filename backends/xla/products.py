@@ -17,7 +17,7 @@ from typing import Final
 
 from fuse.backends.base import Chunk
 from fuse.trace.node import Node, NumberArg, TensorArg
-from fuse.trace.spec import ITEMSIZE, Layout, View
+from fuse.trace.spec import ITEMSIZE, View
 
 LEAST: Final = 3
 """Products that are worth laying their operands together."""
@@ -34,14 +34,11 @@ class Sum:
         nodes: places in the chunk of all of them, ascending.
         products: places of the products, in the order in which they are added.
         result: the value of the last addition.
-        layout: its layout, which is another one than the products' where the additions see those
-            through views.
     """
 
     nodes: tuple[int, ...]
     products: tuple[int, ...]
     result: int
-    layout: Layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,18 +70,16 @@ def sums(chunk: Chunk) -> list[Sum]:
     needed, found = set(chunk.outputs), dict[int, Sum]()
     for place, node in enumerate(chunk.nodes):
         if _is_product(node):
-            (output,) = node.outputs
-            found[output.value] = Sum((place,), (place,), output.value, output.layout)
+            result = next(node.results())
+            found[result] = Sum((place,), (place,), result)
         elif _is_addition(node):
             parts = [operand.value for operand in node.operands[:2]]
             alone = [readers[part] == {place} and part not in needed for part in parts]
             if parts[0] != parts[1] and all(alone) and _are_alike(chunk, found, parts):
                 one, other = (found.pop(part) for part in parts)
-                made = [(output.value, output.layout) for output in node.outputs]
-                made += [(write.value, write.layout) for write in node.writes]
                 places = tuple(sorted((*one.nodes, *other.nodes, place)))
-                ((result, layout),) = made
-                found[result] = Sum(places, (*one.products, *other.products), result, layout)
+                result = next(node.results())
+                found[result] = Sum(places, (*one.products, *other.products), result)
     long = (one for one in found.values() if len(one.products) >= LEAST)
     return [one for one in long if _is_small(chunk, one.products)]
 

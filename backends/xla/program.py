@@ -65,7 +65,9 @@ def _emit_sum(chunk: Chunk, added: Sum, values: Values, scalars: Scalars, settin
     output = replace(nodes[0].outputs[0], value=added.result)
     product = replace(nodes[0], operands=operands, outputs=(output,), dynamic=())
     emit_node(product, laid, {}, scalars, setting)
-    values[added.result] = laid[added.result][0].reshape(added.layout.shape), added.layout
+    # The additions may see the products through views: the last one says how the sum lies.
+    layout = layouts_of((), [chunk.nodes[added.nodes[-1]]])[added.result]
+    values[added.result] = laid[added.result][0].reshape(layout.shape), layout
 
 
 def _emit_batch(

@@ -25,26 +25,15 @@ import jax.numpy as jnp
 
 from fuse.backends.base import Chunk
 from fuse.backends.xla import host_kernels
-from fuse.trace.node import Write
-from fuse.trace.spec import View
+from fuse.backends.xla.aliasing import firsts
+from fuse.trace.products import PRODUCTS
+from fuse.trace.spec import Layout, View
 
 LEAST: Final = 1 << 13
 """Bytes of an array whose copies cost more than the call, which is some 1 us."""
 SPARSE: Final = 2
 """Elements of the array for each that is written: XLA writes larger parts with all its threads."""
-PRODUCTS: Final = frozenset(
-    [
-        "mm",
-        "addmm",
-        "bmm",
-        "baddbmm",
-        "addbmm",
-        "mv",
-        "addmv",
-        "dot",
-        "_scaled_dot_product_fused_attention_overrideable",
-    ]
-)
+READERS: Final = PRODUCTS | {"_scaled_dot_product_fused_attention_overrideable"}
 
 
 def updated(chunk: Chunk, platform: str) -> frozenset[int]:
@@ -58,7 +47,7 @@ def _read_by_products(chunk: Chunk) -> set[int]:
     read = {
         operand.value
         for node in chunk.nodes
-        if node.target.partition(".")[0] in PRODUCTS
+        if node.target.partition(".")[0] in READERS
         for operand in node.operands
     }
     writes = (write for node in chunk.nodes for write in node.writes)
@@ -66,7 +55,7 @@ def _read_by_products(chunk: Chunk) -> set[int]:
         write.value
         for write in writes
         if write.value in read
-        and _is_part(write)
+        and is_part(write.layout, write.view)
         and write.layout.nbytes >= LEAST
         and SPARSE * write.view.numel <= write.layout.numel
     }
@@ -78,7 +67,7 @@ def _made_of_themselves(chunk: Chunk) -> set[int]:
     But for an operation in place, which reads the very elements that it writes.
     """
     found: set[int] = set()
-    buffers: dict[int, int] = {}  # of each later value of a buffer, its first one
+    buffers = firsts(chunk)
     bits: dict[int, int] = {}  # of each buffer
     sources: dict[int, int] = {}  # of each value, the bits of the buffers that it is made of
 
@@ -96,15 +85,14 @@ def _made_of_themselves(chunk: Chunk) -> set[int]:
                 for one, mask in zip(node.operands, seen, strict=True)
                 if (one.value, one.view) != (target.value, write.view)
             ]
-            if _is_part(write) and any(mask & bit(target.value) for mask in read):
+            if is_part(write.layout, write.view) and any(mask & bit(target.value) for mask in read):
                 found.add(write.value)
-            buffers[write.value] = buffers.get(target.value, target.value)
             sources[write.value] = made
     return found
 
 
-def _is_part(write: Write) -> bool:
-    layout, view = write.layout, write.view
+def is_part(layout: Layout, view: View) -> bool:
+    """Whether ``view`` is some, but not all, elements of an array of ``layout`` as they are."""
     return layout.dtype == view.dtype and 0 < view.numel < layout.numel
 
 

@@ -11,29 +11,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fuse.trace.node import Node
+from fuse.trace.products import PRODUCTS
 
-ANCHORS = frozenset(
-    [
-        "mm",
-        "addmm",
-        "bmm",
-        "baddbmm",
-        "addbmm",
-        "addmv",
-        "mv",
-        "dot",
-        "convolution",
-        "convolution_backward",
-        "convolution_overrideable",
-        "convolution_backward_overrideable",
-        "_scaled_dot_product_fused_attention_overrideable",
-        "_scaled_dot_product_fused_attention_overrideable_backward",
-        "_scaled_dot_product_flash_attention_for_cpu",
-        "_scaled_dot_product_flash_attention_for_cpu_backward",
-        "_thnn_fused_lstm_cell",
-        "_thnn_fused_gru_cell",
-    ]
-)
+ANCHORS = PRODUCTS | {
+    "convolution",
+    "convolution_backward",
+    "convolution_overrideable",
+    "convolution_backward_overrideable",
+    "_scaled_dot_product_fused_attention_overrideable",
+    "_scaled_dot_product_fused_attention_overrideable_backward",
+    "_scaled_dot_product_flash_attention_for_cpu",
+    "_scaled_dot_product_flash_attention_for_cpu_backward",
+    "_thnn_fused_lstm_cell",
+    "_thnn_fused_gru_cell",
+}
 """Dense anchors: operations that do many arithmetic operations a byte. Work beside them is
 fused into chunks around them."""
 

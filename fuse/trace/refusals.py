@@ -15,25 +15,11 @@ import torch
 from fuse.trace.bind import bind
 from fuse.trace.functional import find_overload, is_out, schema_of
 from fuse.trace.node import DtypeArg, HostArg, Node, NumberArg, Operand, TensorArg
+from fuse.trace.products import PRODUCTS
 from fuse.trace.promote import promoted_operands, result_type
 from fuse.trace.spec import View
 
-ONE_DTYPE = frozenset(
-    [
-        "mm",
-        "addmm",
-        "bmm",
-        "baddbmm",
-        "addbmm",
-        "mv",
-        "addmv",
-        "dot",
-        "vdot",
-        "linear",
-        "complex",
-        "polar",
-    ]
-)
+ONE_DTYPE = PRODUCTS | {"vdot", "linear", "complex", "polar"}
 """Operators whose operands must share a dtype."""
 
 

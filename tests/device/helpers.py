@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import fuse
+from fuse.backends.xla import host_kernels
 from fuse.device import lazy
 
 DEVICE = torch.device("tpu")
@@ -42,6 +43,20 @@ def compile_anew(patch: pytest.MonkeyPatch) -> None:
     engine = lazy.engine()
     fields = {**engine.backend.fingerprint(), "compiled anew": str(next(_times))}
     patch.setattr(engine.backend, "fingerprint", lambda: fields)
+
+
+def note_kernels(patch: pytest.MonkeyPatch, name: str) -> list[str]:
+    """Which of PyTorch's kernels programs compiled from now on call by ``host_kernels``' function
+    ``name``; filled as they are compiled."""
+    found: list[str] = []
+    function = getattr(host_kernels, name)
+
+    def noted(target: str, *arguments: Any, **attributes: Any) -> Any:
+        found.append(target)
+        return function(target, *arguments, **attributes)
+
+    patch.setattr(host_kernels, name, noted)
+    return found
 
 
 @contextmanager

@@ -12,8 +12,7 @@ import torch.nn.functional as F
 import fuse
 from fuse.backends.xla import host_kernels
 from fuse.backends.xla.backend import create
-from fuse.backends.xla.rules.context import RuleContext
-from tests.device.helpers import DEVICE, finish, mode, start
+from tests.device.helpers import DEVICE, finish, mode, note_kernels, start
 
 CASES = {
     "2d": (F.conv2d, (8, 16, 24, 24), (32, 16, 3, 3), {"padding": 1}),
@@ -34,15 +33,7 @@ CASES = {
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The kernels that programs compiled from now on call."""
-    found: list[str] = []
-    call = host_kernels.call
-
-    def noted(target: str, *arguments: object, **attributes: object) -> object:
-        found.append(target)
-        return call(target, *arguments, **attributes)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(host_kernels, "call", noted)
-    return found
+    return note_kernels(monkeypatch, "call")
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -343,8 +334,7 @@ def test_only_dense_float32_on_the_cpu_platform_is_taken():
     ones = create().put(torch.ones(4).numpy(), 0)
     half = create().put(torch.ones(4, dtype=torch.float16).numpy(), 0)
     torch.tpu.init()
-    cpu, gpu = (RuleContext((), "float32", platform) for platform in ("cpu", "gpu"))
-    assert host_kernels.available(cpu, ones) == (create().platform == "cpu")
-    assert not host_kernels.available(cpu, half)
-    assert not host_kernels.available(cpu, ones[:0])
-    assert not host_kernels.available(gpu, ones)
+    assert host_kernels.available("cpu", ones) == (create().platform == "cpu")
+    assert not host_kernels.available("cpu", half)
+    assert not host_kernels.available("cpu", ones[:0])
+    assert not host_kernels.available("gpu", ones)

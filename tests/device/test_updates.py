@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import pytest
 import torch
 
-from fuse.backends.xla import host_kernels, updates
+from fuse.backends.xla import updates
 from fuse.trace.spec import View
-from tests.device.helpers import DEVICE, compile_anew, made
+from tests.device.helpers import DEVICE, compile_anew, made, note_kernels
 
 CPU = torch.device("cpu")
 Part = Callable[[torch.Tensor, int], torch.Tensor]
@@ -20,16 +20,8 @@ Part = Callable[[torch.Tensor, int], torch.Tensor]
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The kernels by which programs compiled from now on overwrite a value."""
-    found: list[str] = []
-    overwrite = host_kernels.overwrite
-
-    def noted(target: str, *arguments: jax.Array, **attributes: object) -> jax.Array:
-        found.append(target)
-        return overwrite(target, *arguments, **attributes)
-
-    monkeypatch.setattr(host_kernels, "overwrite", noted)
     compile_anew(monkeypatch)
-    return found
+    return note_kernels(monkeypatch, "overwrite")
 
 
 PARTS: dict[str, Part] = {

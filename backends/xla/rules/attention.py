@@ -179,7 +179,7 @@ def _by_library(
     """Whether PyTorch's CPU kernel can and should be called: see the table above."""
     return (
         not (scores.bias is not None and scores.causal)
-        and host_kernels.available(ctx, query, key, value, *others)
+        and host_kernels.available(ctx.platform, query, key, value, *others)
         and query.ndim == 4
         and key.shape[1] == value.shape[1]
         and query.shape[1] % key.shape[1] == 0

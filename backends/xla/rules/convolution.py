@@ -185,7 +185,7 @@ def _by_kernel(
     one channel a group, and is large enough to be worth waking a thread."""
     shape = x.shape if window.transposed else out
     return (
-        host_kernels.available(ctx, x, weight)
+        host_kernels.available(ctx.platform, x, weight)
         and 1 <= len(window.stride) <= 3
         and not _is_pointwise(weight, window)
         and (weight.shape[1] > 1 or window.groups == 1 or window.transposed)

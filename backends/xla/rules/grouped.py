@@ -38,7 +38,7 @@ def _grouped_mm(
         return matmul(ctx, x, y)
     if ctx.platform == "cpu":
         x, y = x.astype(jnp.float32), y.astype(jnp.float32)  # half precision would be as slow
-    if host_kernels.available(ctx, x, y):
+    if host_kernels.available(ctx.platform, x, y):
         return _library(ctx, x, y, offs)
     sizes = jnp.diff(offs, prepend=jnp.zeros((1,), offs.dtype))
     options: dict[str, Any] = {

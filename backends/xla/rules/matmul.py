@@ -125,7 +125,7 @@ def _by_library(ctx: RuleContext, x: jax.Array, y: jax.Array, dims: Dimensions) 
     transposed right one (a linear layer), that is large enough to wake a thread."""
     (contracting, other), (batch, _) = dims
     return (
-        host_kernels.available(ctx, x, y)
+        host_kernels.available(ctx.platform, x, y)
         and len(contracting) == 1
         and x.ndim == y.ndim == len(batch) + 2
         and x.ndim <= 3

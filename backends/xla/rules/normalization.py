@@ -112,7 +112,7 @@ def _layer_norm_backward(
 
 def _by_library(ctx: RuleContext, *values: jax.Array) -> bool:
     """Whether PyTorch's CPU kernel can be called, on enough numbers to make up for the call."""
-    return host_kernels.available(ctx, *values) and values[0].size >= _LIBRARY_NUMBERS
+    return host_kernels.available(ctx.platform, *values) and values[0].size >= _LIBRARY_NUMBERS
 
 
 def _library(

@@ -1,8 +1,7 @@
-// A small part of a large array overwritten in place, as an XLA custom call. XLA has an operation
-// of its own for it, but its CPU compiler evaluates that once for each reader it can fuse it with,
-// each time on a whole copy of the array: a token written to a key-value cache copied it four
-// times.
-#include <algorithm>
+// A part of an array overwritten in place, as an XLA custom call. XLA has an operation of its own
+// for it, but its CPU compiler evaluates that once for each reader it can fuse it with, each time
+// on a whole copy of the array: a token written to a key-value cache copied it four times. And
+// where the part is made of other elements of the array, it may read what it has overwritten.
 #include <cstdint>
 #include <cstring>
 #include <span>
