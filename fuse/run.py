@@ -30,6 +30,7 @@ from fuse.describe import build_node, call_key, pinned_places, renumbered
 from fuse.errors import ExecutionError, HostFallbackError, VerifyError, describe
 from fuse.executables import Executables, Found, chunk_text, key_of
 from fuse.flight import Flight
+from fuse.held import HeldPlans
 from fuse.plan.changing import Forms
 from fuse.plan.plan import Plan, PlannedChunk
 from fuse.plan.planner import plan as make_plan
@@ -99,6 +100,7 @@ class Engine:
         self.recall = Recall(self.backend, self.executables)
         self.verdicts = Verdicts(self.backend, self.executables.cache)
         self.plans = Plans(self.executables.cache, self.whole)
+        self._held = HeldPlans(config.memory_entries())
         self._forms = Forms()
         self._numbers = Numbers()
         self._process = os.getpid()
@@ -158,12 +160,22 @@ class Engine:
         live: tuple[int, ...],
         donatable: tuple[int, ...],
         read: tuple[int, ...],
-    ) -> Runnable:
+    ) -> tuple[Runnable, bool]:
         """Plan and compile a trace so that the values ``live`` exist after it.
 
         The plan may consume the leaves ``donatable``; an earlier trace read the leaves ``read``.
+        With it comes whether there are too many plans now, so that streams are to be forgotten.
         """
-        trace = Trace.of(recorded)
+        plan = self._held.add(self._plan(Trace.of(recorded), live, donatable, read))
+        return plan, self._held.are_too_many()
+
+    def _plan(
+        self,
+        trace: Trace,
+        live: tuple[int, ...],
+        donatable: tuple[int, ...],
+        read: tuple[int, ...],
+    ) -> Runnable:
         with self._span("planning", f"{len(trace.nodes)} operations"):
             changed = self._forms.changed(trace)
             key = self.plans.key(self.backend, trace, live, donatable, read)

@@ -56,7 +56,7 @@ class Started:
     made: list[Any]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Runnable:
     """A plan, its stages, and ``finish``, which picks the live values from the slots.
 

@@ -31,6 +31,7 @@ ENGINE = (
     "describe",
     "executables",
     "flight",
+    "held",
     "plans",
     "pool",
     "progress",

@@ -2,6 +2,7 @@
 #include <torch/csrc/Exceptions.h>
 
 #include <algorithm>
+#include <functional>
 
 #include "host_values.h"
 #include "recorder.h"
@@ -37,8 +38,8 @@ void Recorder::start_trace() {
     }
   }
   ++serial_;
-  if (stats_.nodes > most_nodes_) {
-    prune();
+  if (stats_.nodes > most_nodes_ || crowded_) {
+    prune(std::min(most_nodes_, stats_.nodes) / 2);
   }
   cursor_ = root_.get();
   operations_ = 0;
@@ -47,25 +48,23 @@ void Recorder::start_trace() {
   dynamic_.clear();
 }
 
-void Recorder::prune() {
-  auto& streams = root_->children;
-  std::stable_sort(streams.begin(), streams.end(), [](const auto& one, const auto& other) {
-    return one->last_used > other->last_used;
+void Recorder::prune(size_t most) {
+  crowded_ = false;
+  std::vector<uint64_t> used;
+  root_->for_each([&](TrieNode& node) { used.push_back(node.last_used); });
+  if (used.size() <= most) {
+    return;
+  }
+  const auto edge = used.begin() + static_cast<ptrdiff_t>(most);
+  std::nth_element(used.begin(), edge, used.end(), std::greater<>());
+  stats_.nodes = 0;
+  root_->for_each([&, oldest = *edge](TrieNode& node) {
+    if (node.forget_before(oldest)) {
+      node.index.clear();
+      add_to_index(node);
+    }
+    stats_.nodes += node.children.size();
   });
-  size_t kept = 0;
-  size_t count = 0;
-  while (count < streams.size() && kept + streams[count]->size() <= most_nodes_ / 2) {
-    kept += streams[count++]->size();
-  }
-  streams.erase(streams.begin() + static_cast<ptrdiff_t>(count), streams.end());
-  root_->index.clear();
-  root_->shapes.clear();
-  root_->capped = false;
-  for (const auto& stream : streams) {
-    ++root_->shapes[stream->rank_hash].shapes;
-  }
-  add_to_index(*root_);
-  stats_.nodes = kept;
   ++stats_.prunes;
 }
 
@@ -141,8 +140,10 @@ Plan* Recorder::make_plan(
       read.push_back(leaf.value);
     }
   }
-  PyRef handle = call_engine(
+  PyRef made = call_engine(
       "plan", pack(std::move(nodes), int_tuple(live), int_tuple(donatable), int_tuple(read)));
+  PyRef handle = PyRef::borrow(checked(PyTuple_GetItem(made.get(), 0)));
+  crowded_ = PyTuple_GetItem(made.get(), 1) == Py_True;
   // The plan says which of the donatable leaves it really consumes.
   PyRef donated = PyRef::steal(checked(PyObject_GetAttrString(handle.get(), "donated")));
   std::vector<int32_t> consumed;

@@ -99,7 +99,7 @@ PyObject* stats(PyObject*, PyObject*) {
     }
   }
   return checked(Py_BuildValue(
-      "{s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:N}",
+      "{s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:N}",
       "operations",
       stats.operations,
       "known_operations",
@@ -110,6 +110,8 @@ PyObject* stats(PyObject*, PyObject*) {
       stats.uncompiled,
       "known_calls",
       stats.nodes,
+      "prunes",
+      stats.prunes,
       "started_early",
       stats.started_early,
       "started_in_vain",

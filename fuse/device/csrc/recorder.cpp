@@ -143,9 +143,7 @@ bool Recorder::try_record(
     return false;
   }
   bind(*node, op, stack);
-  if (operations_ == 0) {
-    node->last_used = serial_;
-  }
+  node->last_used = serial_;
   cursor_ = node;
   ++operations_;
   ++stats_.operations;

@@ -182,14 +182,15 @@ class Recorder {
   void adopt(const Plan& plan, PyObject* arrays);
   void abandon(const std::string& why);
   void start_trace();
-  // Forgets the streams not begun for longest, until half of what is allowed is left.
-  void prune();
+  // Forgets what no trace has come by for longest, until this many nodes are left.
+  void prune(size_t most);
   void learn_period();
 
   std::mutex mutex_;
   std::atomic<Mode> mode_{Mode::Fused};
   size_t limit_ = 16384;
   size_t most_nodes_ = 500000; // about 500 bytes each, and a Python description
+  bool crowded_ = false; // whether plans hold too many executables
   uint32_t shape_cap_ = 8;
   std::atomic<uint64_t> uncompiled_{0};
   bool ragged_ = false; // whether the last call runs uncompiled for its changing shapes

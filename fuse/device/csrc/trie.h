@@ -132,7 +132,7 @@ struct TrieNode {
   uint32_t random_blocks = 0; // Philox blocks the call draws
   uint64_t rank_hash = 0; // of the call without numbers and sizes
   uint64_t shape_hash = 0; // of the call without value numbers: what periods are found with
-  uint64_t last_used = 0; // serial of the last trace that began here; of children of the root
+  uint64_t last_used = 0; // serial of the last trace that came by
   bool cut_after = false; // a learned repeat mark
   bool capped = false; // one of `shapes` is
   PyRef record; // fuse.trace.node.Node
@@ -142,13 +142,34 @@ struct TrieNode {
   std::vector<Plan> plans;
   std::unique_ptr<Ahead> ahead; // where the first stages of a plan can start
 
-  // Nodes at and below this one.
-  size_t size() const {
-    size_t total = 1;
-    for (const auto& child : children) {
-      total += child->size();
+  // Calls `function` with every node at and below this one, each before those below it.
+  template <typename Function>
+  void for_each(Function&& function) {
+    std::vector<TrieNode*> open{this};
+    while (!open.empty()) {
+      TrieNode* node = open.back();
+      open.pop_back();
+      function(*node);
+      for (const auto& child : node->children) {
+        open.push_back(child.get());
+      }
     }
-    return total;
+  }
+
+  // Forgets the calls below that no trace since `serial` has come by; whether there were any.
+  // A place that runs uncompiled stays one.
+  bool forget_before(uint64_t serial) {
+    ahead.reset(); // the plan may be below
+    if (std::erase_if(children, [&](const auto& child) { return child->last_used < serial; }) ==
+        0) {
+      return false;
+    }
+    std::erase_if(shapes, [](const auto& place) { return !place.second.capped; });
+    for (const auto& child : children) {
+      ShapePlace& place = shapes[child->rank_hash];
+      place.shapes += !place.capped;
+    }
+    return true;
   }
 
   // Forgets every plan at and below this node, and what may be started of them above it.

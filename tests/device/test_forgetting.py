@@ -1,0 +1,93 @@
+"""Streams that have not come by for longest are forgotten, and live executables stay bounded."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.device.helpers import run
+
+PROGRAMS = """
+import gc, itertools, json
+import torch, fuse
+from fuse.device import lazy
+
+torch.tpu.init()
+lazy.core().set_most_nodes(MOST_NODES)
+steps = (torch.sin, torch.cos, torch.tanh, torch.sigmoid, torch.neg)
+host = torch.linspace(-1, 1, 16)
+x = host.to("tpu")
+
+def distinct(value, chosen):
+    for step in chosen:
+        value = step(value)
+    return value.sum()
+
+def hot(value):
+    return (value * 2 + 1).relu().mean()
+
+seen, compiled, known = [], [], []
+for number, chosen in enumerate(itertools.product(steps, repeat=3)):
+    torch.testing.assert_close(distinct(x, chosen).cpu(), distinct(host, chosen))
+    before = fuse.stats()["compiles"]
+    torch.testing.assert_close(hot(x).cpu(), hot(host))
+    compiled.append(fuse.stats()["compiles"] - before)
+    seen.append(lazy.engine()._held.executables())
+    known.append(fuse.stats()["known_calls"])
+stats = fuse.stats()
+gc.collect()
+
+alive = sum(type(one).__name__ == "XlaExecutable" for one in gc.get_objects())
+print(json.dumps([stats["prunes"], stats["compiles"], sum(compiled), max(seen), max(known), alive]))
+"""
+
+
+@pytest.mark.parametrize("entries", [10, 400])
+@pytest.mark.parametrize("most_nodes", [60, 100_000])
+def test_what_is_held_is_bounded(entries: int, most_nodes: int):
+    code = PROGRAMS.replace("MOST_NODES", str(most_nodes))
+    printed = run(code, FUSE_CACHE="off", FUSE_CACHE_ENTRIES=str(entries))
+    prunes, compiles, hot, executables, known, alive = json.loads(printed.splitlines()[-1])
+    bounded = entries < 126 or most_nodes < 500
+    assert (prunes > 0) == bounded
+    # The stream that comes by all the time is kept: it is compiled once, as each of the others is.
+    assert hot == 1
+    assert compiles == 126
+    assert executables <= entries + 1
+    assert known <= most_nodes + 8  # checked where a trace ends
+    assert alive <= 2 * entries + 2
+
+
+CHANGING = """
+import itertools, json, warnings
+import torch, fuse
+from fuse.device import lazy
+
+warnings.simplefilter("ignore")
+torch.tpu.init()
+lazy.core().set_most_nodes(80)
+steps = (torch.sin, torch.cos, torch.tanh, torch.sigmoid)
+x = torch.linspace(-1, 1, 16).to("tpu")
+compiled = 0
+for length, chosen in enumerate(itertools.product(steps, repeat=3), 1):
+    host = torch.arange(length) / length
+    changing = host.to("tpu")
+    before = fuse.stats()["compiles"]
+    torch.testing.assert_close((changing * 3).exp().cpu(), (host * 3).exp())
+    compiled += fuse.stats()["compiles"] - before
+    value = x
+    for step in chosen:
+        value = step(value)
+    value.sum().item()
+stats = fuse.stats()
+print(json.dumps([stats["prunes"], compiled, stats["shape_caps"]]))
+"""
+
+
+def test_a_place_whose_shapes_change_stays_uncompiled():
+    printed = run(CHANGING, FUSE_CACHE="off", FUSE_SHAPE_CAP="8")
+    prunes, compiled, capped = json.loads(printed.splitlines()[-1])
+    assert prunes > 1
+    assert compiled <= 12
+    assert capped == {"mul.Tensor": 1}
