@@ -95,6 +95,14 @@ class MemoryTier(Tier[Live]):
             # Past LRUCache's own item access, which would count as a use of every object.
             return [Cache.__getitem__(self._live, digest).key for digest in self._live]
 
+    def halve(self) -> None:
+        """Let the least recently used half of the objects go."""
+        with self._lock:
+            count = len(self._live) // 2
+            for _ in range(count):
+                self._live.popitem()
+            self.evictions += count
+
     def clear(self) -> int:
         """Drop every object; return how many there were."""
         with self._lock:

@@ -260,6 +260,10 @@ class TieredCache:
 
     # The end
 
+    def halve_memory(self) -> None:
+        """Let the least recently used half of the live objects go, where memory is short."""
+        self._memory.halve()
+
     def clear_memory(self) -> int:
         """Drop every live object from the memory tier; return how many there were."""
         return self._memory.clear()

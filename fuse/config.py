@@ -19,8 +19,6 @@ BACKENDS = ("xla", "numpy")
 FALLBACKS = ("warn", "error", "silent")
 CACHE_MODES = ("on", "off", "read-only", "only")
 COMPILE_MODES = ("wait", "background")
-MAPS = 64
-"""Memory maps for each executable in memory and each known stream's, twice 8 to 30 of them."""
 CacheMode = Literal["on", "off", "read-only", "only"]
 
 
@@ -106,15 +104,8 @@ def compiler() -> str:
 
 
 def memory_entries() -> int:
-    """``FUSE_CACHE_ENTRIES``: executables the memory tier holds, and known streams beside it.
-
-    The default is 4096, or, where Linux allows fewer memory maps, what needs half of those.
-    """
-    try:
-        maps = int(Path("/proc/sys/vm/max_map_count").read_text())
-    except (OSError, ValueError):  # another system, with no such bound
-        return _positive("FUSE_CACHE_ENTRIES", 4096)
-    return _positive("FUSE_CACHE_ENTRIES", max(64, min(4096, maps // MAPS)))
+    """``FUSE_CACHE_ENTRIES``: executables the memory tier holds, and plans may (default 4096)."""
+    return _positive("FUSE_CACHE_ENTRIES", 4096)
 
 
 def memory_bytes() -> int:

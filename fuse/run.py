@@ -30,7 +30,7 @@ from fuse.describe import build_node, call_key, pinned_places, renumbered
 from fuse.errors import ExecutionError, HostFallbackError, VerifyError, describe
 from fuse.executables import Executables, Found, chunk_text, key_of
 from fuse.flight import Flight
-from fuse.held import HeldPlans
+from fuse.held import HeldPlans, half_of_all_maps
 from fuse.plan.changing import Forms
 from fuse.plan.plan import Plan, PlannedChunk
 from fuse.plan.planner import plan as make_plan
@@ -100,7 +100,7 @@ class Engine:
         self.recall = Recall(self.backend, self.executables)
         self.verdicts = Verdicts(self.backend, self.executables.cache)
         self.plans = Plans(self.executables.cache, self.whole)
-        self._held = HeldPlans(config.memory_entries())
+        self._held = HeldPlans(config.memory_entries(), half_of_all_maps())
         self._forms = Forms()
         self._numbers = Numbers()
         self._process = os.getpid()
@@ -167,7 +167,10 @@ class Engine:
         With it comes whether there are too many plans now, so that streams are to be forgotten.
         """
         plan = self._held.add(self._plan(Trace.of(recorded), live, donatable, read))
-        return plan, self._held.are_too_many()
+        crowded = self._held.are_too_many()
+        if crowded:
+            self.executables.cache.halve_memory()
+        return plan, crowded
 
     def _plan(
         self,

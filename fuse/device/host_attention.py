@@ -52,7 +52,7 @@ def attend(
         logarithm = scores.logsumexp(-1)
         logarithm = logarithm.masked_fill(logarithm == -math.inf, 0.0)
         weights = (scores - logarithm.unsqueeze(-1)).exp()
-        output = (weights @ _wide(value)).to(query.dtype)
+        output = (weights @ wide(value)).to(query.dtype)
     seed = torch.zeros((), dtype=torch.int64)
     return output, logarithm, None, None, query.size(-2), key.size(-2), seed, seed.clone(), None
 
@@ -93,11 +93,11 @@ def attend_backward(
     factor = 1 / math.sqrt(query.size(-1)) if scale is None else scale
     scores = _scores(query, key, attn_bias, is_causal, scale)
     weights = (scores - logsumexp.reshape(*scores.shape[:-1], 1)).exp()
-    grad = _wide(grad_out)
+    grad = wide(grad_out)
     grad_value = weights.transpose(-2, -1) @ grad
-    mean = (grad * _wide(out)).sum(-1, keepdim=True)
-    change = weights * (grad @ _wide(value).transpose(-2, -1) - mean) * factor
-    grad_query, grad_key = change @ _wide(key), change.transpose(-2, -1) @ _wide(query)
+    mean = (grad * wide(out)).sum(-1, keepdim=True)
+    change = weights * (grad @ wide(value).transpose(-2, -1) - mean) * factor
+    grad_query, grad_key = change @ wide(key), change.transpose(-2, -1) @ wide(query)
     grad_key, grad_value = _grouped(grad_key, groups), _grouped(grad_value, groups)
     return grad_query.to(query.dtype), grad_key.to(key.dtype), grad_value.to(value.dtype), None
 
@@ -137,7 +137,8 @@ def _has_kernel(
     )
 
 
-def _wide(x: torch.Tensor) -> torch.Tensor:
+def wide(x: torch.Tensor) -> torch.Tensor:
+    """``x`` in the dtype that PyTorch's kernels compute in: float32 for those of 16 bits."""
     return x.float() if x.dtype in _LOW else x
 
 
@@ -149,7 +150,7 @@ def _scores(
     scale: float | None,
 ) -> torch.Tensor:
     factor = 1 / math.sqrt(query.size(-1)) if scale is None else scale
-    scores = _wide(query) * factor @ _wide(key).transpose(-2, -1)
+    scores = wide(query) * factor @ wide(key).transpose(-2, -1)
     if is_causal:
         seen = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
         scores = scores.masked_fill(~seen, -math.inf)

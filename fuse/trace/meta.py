@@ -26,6 +26,7 @@ _REPLACED = frozenset(
         "_fft_c2r",
         "_fft_r2c",
         "_grouped_mm",
+        "baddbmm.dtype",
         "histc",
         "max_unpool2d",
     }

@@ -1,4 +1,8 @@
-"""Shape inference for products of groups of rows, which PyTorch has for bfloat16 alone."""
+"""Shape inference for products where PyTorch's is of no use.
+
+Of groups of rows, which it has for bfloat16 alone, and of batches that are added to something in
+another dtype, whose dtype it takes for a factor.
+"""
 
 from __future__ import annotations
 
@@ -59,4 +63,21 @@ def _grouped_mm(
     return self.new_empty((offs.shape[0], *shape) if both else shape)
 
 
-TABLE: dict[str, Callable[..., Any]] = {"_grouped_mm": _grouped_mm}
+def _baddbmm_dtype(
+    self: torch.Tensor,
+    batch1: torch.Tensor,
+    batch2: torch.Tensor,
+    out_dtype: torch.dtype,
+    *,
+    beta: float = 1,
+    alpha: float = 1,
+) -> torch.Tensor:
+    made = torch.bmm(batch1, batch2, out_dtype=out_dtype)
+    self.expand(made.shape)  # raises where it cannot be added
+    return made
+
+
+TABLE: dict[str, Callable[..., Any]] = {
+    "_grouped_mm": _grouped_mm,
+    "baddbmm.dtype": _baddbmm_dtype,
+}

@@ -29,6 +29,19 @@ def test_the_least_recently_used_goes_first_by_bytes() -> None:
     assert memory.usage() == (2, 60)
 
 
+def test_the_least_recently_used_half_goes() -> None:
+    memory = MemoryTier(10, 100)
+    for key in (A, B, C):
+        memory.put(key, Live(key, "x", 1))
+    memory.get(A)
+    memory.halve()
+    assert set(memory.stored_keys()) == {A, C} and memory.evictions == 1
+    memory.halve()
+    assert set(memory.stored_keys()) == {A}
+    memory.halve()
+    assert memory.usage() == (1, 1)
+
+
 def test_looking_at_the_keys_is_no_use() -> None:
     memory = MemoryTier(2, 100)
     memory.put(A, Live(A, "a", 1))

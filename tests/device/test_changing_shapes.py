@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import fuse
+from fuse.device import lazy
 from fuse.run import ShapeCapWarning
 from tests.device.helpers import DEVICE, Block, mode, recorder
 
@@ -193,3 +194,111 @@ def test_a_model_of_fixed_shapes_over_a_growing_sequence():
         models = [one["executable"] for one in chunks if len(one["operations"]) > 12]
     # The first trace also makes the sequence, the second is the first of its form.
     assert len(models) == 7 and len(set(models)) == 3
+
+
+def cell(kind: type[nn.Module], dtype: torch.dtype, device: torch.device) -> list[torch.Tensor]:
+    """Two time steps of a cell and a gradient, for one batch size after another."""
+    torch.manual_seed(0)
+    layer, found = kind(8, 8).to(device, dtype), list[torch.Tensor]()
+    for batch in (3, 5, 4, 6, 7, 9, 8):
+        x = torch.randn(2, batch, 8).to(device, dtype).requires_grad_()
+        state = layer(x[0])
+        state = layer(x[1], state)
+        hidden = state[0] if isinstance(state, tuple) else state
+        hidden.square().mean().backward()
+        found += [hidden.detach().cpu(), x.grad.cpu()]
+    return [*found, *(one.grad.cpu() for one in layer.parameters())]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("kind", [nn.LSTMCell, nn.GRUCell])
+def test_cells_over_changing_batches_train_uncompiled(kind: type[nn.Module], dtype: torch.dtype):
+    """The CPU has no such operator: the device brings the kernels."""
+    with recorder(shape_cap=2), pytest.warns(ShapeCapWarning, match="runs uncompiled"):
+        found = cell(kind, dtype, DEVICE)
+    tolerance = 2e-2 if dtype == torch.bfloat16 else 1e-5
+    for one, other in zip(found, cell(kind, dtype, CPU), strict=True):
+        torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("shape", [(8,), (3, 8)], ids=str)
+@pytest.mark.parametrize("weighted", [True, False], ids=["weight", "no weight"])
+def test_rms_norm_over_changing_batches_trains_uncompiled(shape: tuple[int, ...], weighted: bool):
+    def gradients(device: torch.device) -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        norm, found = nn.RMSNorm(shape, elementwise_affine=weighted).to(device), []
+        for batch in (3, 5, 4, 6, 7, 9, 8):
+            x = torch.randn(batch, 3, 8).to(device).requires_grad_()
+            norm(x).square().mean().backward()
+            found.append(x.grad.cpu())
+        return [*found, *(one.grad.cpu() for one in norm.parameters())]
+
+    with recorder(shape_cap=2), pytest.warns(ShapeCapWarning, match="runs uncompiled"):
+        found = gradients(DEVICE)
+    for one, other in zip(found, gradients(CPU), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+
+
+def test_wide_products_of_changing_sizes_run_uncompiled():
+    y = torch.randn(2, 4, 3).bfloat16()
+    with recorder(shape_cap=2), pytest.warns(ShapeCapWarning, match="runs uncompiled"):
+        for rows in range(2, 9):
+            x, added = torch.randn(2, rows, 4).bfloat16(), torch.randn(rows, 3).bfloat16()
+            on, by, plus = x.to(DEVICE), y.to(DEVICE), added.to(DEVICE)
+            wide = torch.float32
+            found = [
+                torch.mm(on[0], by[0], out_dtype=wide),
+                torch.bmm(on, by, out_dtype=wide)[0],
+                torch.addmm(plus, on[0], by[0], out_dtype=wide, beta=0.5, alpha=2),
+                torch.baddbmm(plus, on, by, out_dtype=wide)[0],
+            ]
+            product = x[0].float() @ y[0].float()
+            plain = added.float()
+            expected = [product, product, 0.5 * plain + 2 * product, plain + product]
+            for one, other in zip(found, expected, strict=True):
+                torch.testing.assert_close(one.cpu(), other)
+
+
+def decode(device: torch.device, length: int) -> list[float]:
+    """Each step begins with a product of fixed shape, and goes on with all steps before it."""
+    weight = torch.eye(8, device=device) * 0.5
+    x, kept, found = torch.ones(1, 8, device=device), None, []
+    x.sum().item()
+    for _ in range(length):
+        y = (x @ weight).tanh() + 0.5
+        kept = y if kept is None else torch.cat([kept, y])
+        found.append((kept.softmax(0) @ weight).sum().item())
+    return found
+
+
+def test_traces_that_always_end_uncompiled_begin_so(capped: None):
+    """Until they end otherwise: then they are compiled again."""
+    expected = pytest.approx(decode(CPU, 16), rel=1e-5)
+    for _ in range(8):
+        assert decode(DEVICE, 16) == expected
+    with Counted() as counted:
+        for _ in range(8):
+            assert decode(DEVICE, 16) == expected
+    # What makes the tensors is compiled, and the whole first step, which meets no others. Of the
+    # second one, which did begin as the first, now and then one does.
+    assert counted.recorded <= 8 * 12 + 3
+    for _ in range(64 + 4):
+        assert decode(DEVICE, 1) == pytest.approx(decode(CPU, 1), rel=1e-5)
+    with Counted() as counted:
+        assert decode(DEVICE, 1) == pytest.approx(decode(CPU, 1), rel=1e-5)
+    assert counted.uncompiled == 0
+
+
+def test_what_the_device_records_can_run_on_the_host():
+    """So that no operator fails where the shapes at its place keep changing."""
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    composite = ("ImplicitAutograd", "ExplicitAutograd", "ExplicitAutogradNonFunctional")
+    keys = ("CPU", *(f"Composite{kind}" for kind in composite))
+    missing = [
+        name.removeprefix("aten::")
+        for name in torch._C._dispatch_get_all_op_names()
+        if name.startswith("aten::")
+        and lazy.engine().backend.has_rule(name.removeprefix("aten::"))
+        and not any(has_kernel(name, key) for key in keys)
+    ]
+    assert missing == []

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
+from fuse.backends.xla.backend import create
 from tests.device.helpers import run
 
 PROGRAMS = """
@@ -57,6 +59,38 @@ def test_what_is_held_is_bounded(entries: int, most_nodes: int):
     assert executables <= entries + 1
     assert known <= most_nodes + 8  # checked where a trace ends
     assert alive <= 2 * entries + 2
+
+
+MAPS = """
+import itertools, json
+import torch, fuse
+from fuse.device import lazy
+from fuse.held import memory_maps
+
+torch.tpu.init()
+steps = (torch.sin, torch.cos, torch.tanh, torch.sigmoid, torch.neg)
+host = torch.linspace(-1, 1, 16)
+x = host.to("tpu")
+x.sum().item()
+before = memory_maps()
+lazy.engine()._held.most_maps = before + 200
+seen = []
+for chosen in itertools.product(steps, repeat=3):
+    value, wanted = x, host
+    for step in chosen:
+        value, wanted = step(value).roll(1), step(wanted).roll(1)
+    torch.testing.assert_close(value.sum().cpu(), wanted.sum())
+    seen.append(memory_maps() - before)
+print(json.dumps([fuse.stats()["prunes"], max(seen)]))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="only Linux bounds memory maps")
+@pytest.mark.skipif(create().platform != "cpu", reason="other compilers make none")
+def test_memory_maps_are_bounded():
+    prunes, most = json.loads(run(MAPS, FUSE_CACHE="off").splitlines()[-1])
+    assert prunes > 1
+    assert most < 600
 
 
 CHANGING = """

@@ -257,11 +257,12 @@ void Recorder::abandon(const std::string& why) {
   }
 }
 
-void Recorder::cut_locked(CutReason reason) {
+void Recorder::cut_locked(CutReason reason, bool ragged) {
   if (operations_ == 0) {
     start_trace();
     return;
   }
+  first_->ragged_end.ends(ragged, operations_);
   settle_dead();
   std::vector<int32_t> live = live_values();
   if (!live.empty()) {

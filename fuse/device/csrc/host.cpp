@@ -123,7 +123,6 @@ class HostCall {
     device_ = tensor.device();
     Buffer* buffer = Buffer::of(tensor);
     const Owned* owned = find(buffer);
-    // A ragged stream reads the same weights over and over: it keeps their host views.
     at::Tensor host = owned != nullptr   ? view_of(tensor, owned->bytes)
         : is_host_value(tensor, *buffer) ? buffer->array->host()
                                          : view_of(tensor, memory_behind(buffer, ragged_));

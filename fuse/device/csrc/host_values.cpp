@@ -76,11 +76,11 @@ at::Tensor whole_storage(const at::Tensor& tensor, int64_t start) {
   return bytes_from(tensor, start, static_cast<int64_t>(tensor.storage().nbytes()) - start);
 }
 
-at::Tensor memory_behind(Buffer* buffer, bool keep) {
+at::Tensor memory_behind(Buffer* buffer, bool ragged) {
   // A value that is there already needs no lock: changing it at the same time would be a race
   // of the program's own.
   const bool there = !buffer->pending && !buffer->poison;
-  Array array = there ? buffer->array : Recorder::global().materialise(buffer, read_reason);
+  Array array = there ? buffer->array : Recorder::global().materialise(buffer, read_reason, ragged);
   const auto options = at::TensorOptions().dtype(at::kByte);
   if (!array.defined()) {
     return at::zeros({static_cast<int64_t>(buffer->nbytes)}, options);
@@ -88,7 +88,7 @@ at::Tensor memory_behind(Buffer* buffer, bool keep) {
   at::Tensor dense = array->host();
   if (!dense.defined()) {
     dense = fetch(array->get());
-    if (keep) {
+    if (ragged) {
       array->set_host(dense);
     }
   }

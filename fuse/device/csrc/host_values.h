@@ -19,10 +19,10 @@ class ReadReason {
   CutReason before_;
 };
 
-// The whole buffer's memory, as a dense tensor of some dtype and shape, which is kept with the
-// value if `keep`. A storage grown past its value (resize_) is padded with zeros. Cuts if the
-// value is pending.
-at::Tensor memory_behind(Buffer* buffer, bool keep);
+// The whole buffer's memory, as a dense tensor of some dtype and shape. If a `ragged` call reads it
+// it is kept with the value: such streams read the same weights over and over. A storage grown past
+// its value (resize_) is padded with zeros. Cuts if the value is pending.
+at::Tensor memory_behind(Buffer* buffer, bool ragged);
 // What `tensor` is a view of, in host memory: its sizes, strides and offset over `dense`.
 at::Tensor view_of(const at::Tensor& tensor, const at::Tensor& dense);
 // Whether the buffer's value is in host memory as a tensor of this very geometry: what one kernel

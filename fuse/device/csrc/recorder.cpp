@@ -126,7 +126,8 @@ bool Recorder::try_record(
   try {
     encode(info, arguments);
     node = find_child(op, info, arguments);
-    ragged_ = node == nullptr ? storms() : cursor_->capped && among_storms();
+    ragged_ = node == nullptr ? storms()
+                              : (cursor_->capped && among_storms()) || always_ends_ragged(*node);
     if (ragged_) {
       node = nullptr;
     } else if (node == nullptr) {
@@ -144,6 +145,7 @@ bool Recorder::try_record(
   }
   bind(*node, op, stack);
   node->last_used = serial_;
+  first_ = operations_ == 0 ? node : first_;
   cursor_ = node;
   ++operations_;
   ++stats_.operations;
@@ -232,6 +234,17 @@ bool Recorder::among_storms() {
   auto seen = cursor_->shapes.find(call_.rank_hash);
   refusal_.clear();
   return seen != cursor_->shapes.end() && seen->second.capped && seen->second.meets_known();
+}
+
+bool Recorder::always_ends_ragged(TrieNode& node) {
+  // Not what makes memory, which may live long and would keep its readers uncompiled; nor what
+  // draws random numbers, which the host draws otherwise.
+  if (operations_ != 0 || !caps_shapes() || call_.operands.empty() || !node.writes.empty() ||
+      node.random_blocks != 0) {
+    return false;
+  }
+  refusal_.clear();
+  return node.ragged_end.rests();
 }
 
 void Recorder::add_to_index(TrieNode& parent) {
@@ -435,10 +448,10 @@ void Recorder::cut(CutReason reason) {
   cut_locked(reason);
 }
 
-Array Recorder::materialise(Buffer* buffer, CutReason reason) {
+Array Recorder::materialise(Buffer* buffer, CutReason reason, bool ragged) {
   Lock lock(*this);
   if (buffer->pending) {
-    cut_locked(reason);
+    cut_locked(reason, ragged);
   }
   if (buffer->poison) {
     TORCH_CHECK(false, *buffer->poison);

@@ -51,8 +51,9 @@ class Recorder {
   void run_ragged(const c10::OperatorHandle& op, const OpInfo& info, torch::jit::Stack* stack);
   // Hands the recorded trace on. No effect where nothing is recorded.
   void cut(CutReason reason);
-  // The concrete array of a buffer, after a cut if its value is pending.
-  Array materialise(Buffer* buffer, CutReason reason);
+  // The concrete array of a buffer, after a cut if its value is pending; `ragged` if a call reads
+  // it that runs uncompiled.
+  Array materialise(Buffer* buffer, CutReason reason, bool ragged);
   // Replaces the buffer's value by a concrete one.
   void assign(Buffer* buffer, Array array, uint32_t layout);
   // Whether the next known stream of more than this many operations is cut.
@@ -113,6 +114,8 @@ class Recorder {
   // does, between others.
   bool storms();
   bool among_storms();
+  // Whether a trace that begins with this call runs uncompiled.
+  bool always_ends_ragged(TrieNode& node);
   bool caps_shapes() const {
     return shape_cap_ != 0 && mode() == Mode::Fused;
   }
@@ -158,7 +161,7 @@ class Recorder {
   PyRef operands_to_python();
 
   // cut.cpp
-  void cut_locked(CutReason reason);
+  void cut_locked(CutReason reason, bool ragged = false);
   void settle_dead();
   std::vector<int32_t> live_values() const;
   std::vector<int32_t> donatable_leaves() const;
@@ -196,6 +199,7 @@ class Recorder {
   bool ragged_ = false; // whether the last call runs uncompiled for its changing shapes
   std::unique_ptr<TrieNode> root_;
   TrieNode* cursor_ = nullptr;
+  TrieNode* first_ = nullptr; // where the trace began, if it has
   uint64_t serial_ = 1;
   size_t operations_ = 0;
   int8_t device_ = 0;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 
 namespace fuse {
@@ -46,6 +47,44 @@ struct ShapePlace {
 
   uint32_t known_ = 0; // compiled calls since the last one of an unknown shape
   uint32_t rest_ = 0; // calls that are still to run uncompiled, whatever their shape
+  uint32_t pause_ = kFirstPause; // what `rest_` will be next
+};
+
+// How the traces end that begin with one call.
+//
+// A trace that is cut after a few calls, because what runs uncompiled reads it, costs a cut and a
+// wait for little. Where that is how they end, they run uncompiled from their first call on, for
+// a while, and longer each time.
+class RaggedEnd {
+ public:
+  // A trace that begins here; whether it is to run uncompiled.
+  bool rests() {
+    if (rest_ == 0) {
+      return false;
+    }
+    --rest_;
+    return true;
+  }
+
+  // A trace that began here has been cut, after `calls`, for a ragged call or for another reason.
+  void ends(bool ragged, size_t calls) {
+    if (!ragged || calls > kShort) {
+      row_ = 0;
+      pause_ = kFirstPause;
+    } else if (++row_ >= kRow) {
+      rest_ = pause_;
+      pause_ = std::min(2 * pause_, kLongestPause);
+    }
+  }
+
+ private:
+  static constexpr uint32_t kFirstPause = 16;
+  static constexpr uint32_t kLongestPause = 64; // another program may begin so, too
+  static constexpr uint32_t kRow = 2;
+  static constexpr size_t kShort = 16; // more are worth the cut
+
+  uint32_t row_ = 0; // traces in a row that ended so
+  uint32_t rest_ = 0; // traces that are still to run uncompiled
   uint32_t pause_ = kFirstPause; // what `rest_` will be next
 };
 

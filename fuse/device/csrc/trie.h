@@ -141,6 +141,7 @@ struct TrieNode {
   std::unordered_multimap<uint64_t, TrieNode*> index; // once there are many children
   std::vector<Plan> plans;
   std::unique_ptr<Ahead> ahead; // where the first stages of a plan can start
+  RaggedEnd ragged_end; // of the traces that begin here; of children of the root
 
   // Calls `function` with every node at and below this one, each before those below it.
   template <typename Function>

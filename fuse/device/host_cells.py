@@ -1,0 +1,108 @@
+"""CPU kernels of the recurrent cells that PyTorch fuses on every device but the CPU.
+
+The device records them as one operation, for which the CPU has none. A call that runs on the host
+all the same, because the shapes at its place keep changing, needs one. The workspace that they
+keep for the gradient is laid out as in PyTorch's CUDA kernels (RNN.cu), as that of the backends'
+rules is: a cell and its gradient may run at different places.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from fuse.device.host_attention import wide
+
+Optional = torch.Tensor | None
+
+
+def register() -> torch.library.Library:
+    """Hand the kernels to PyTorch; they last as long as the returned library."""
+    library = torch.library.Library("aten", "IMPL", "CPU")
+    library.impl("_thnn_fused_lstm_cell", lstm_cell)
+    library.impl("_thnn_fused_lstm_cell_backward_impl", lstm_cell_backward)
+    library.impl("_thnn_fused_gru_cell", gru_cell)
+    library.impl("_thnn_fused_gru_cell_backward", gru_cell_backward)
+    return library
+
+
+def lstm_cell(
+    input_gates: torch.Tensor,
+    hidden_gates: torch.Tensor,
+    cx: torch.Tensor,
+    input_bias: Optional = None,
+    hidden_bias: Optional = None,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """``hy[B, H]``, ``cy[B, H]`` and the activated gates i, f, g, o as ``workspace[B, 4H]``."""
+    gates = _biased(input_gates, input_bias) + _biased(hidden_gates, hidden_bias)
+    i, f, g, o = gates.chunk(4, 1)
+    i, f, g, o = i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()
+    cy = torch.addcmul(i * g, f, wide(cx))
+    dtype = input_gates.dtype
+    return (o * cy.tanh()).to(dtype), cy.to(dtype), torch.cat([i, f, g, o], 1).to(dtype)
+
+
+def lstm_cell_backward(
+    grad_hy: Optional,
+    grad_cy: Optional,
+    cx: torch.Tensor,
+    cy: torch.Tensor,
+    workspace: torch.Tensor,
+    has_bias: bool,
+) -> tuple[Optional, Optional, Optional]:
+    """Gradients of the gates ``[B, 4H]``, of ``cx[B, H]`` and of a bias ``[4H]``.
+
+    An undefined gradient of a result counts as zero; without any, nothing has a gradient.
+    """
+    if grad_hy is None and grad_cy is None:
+        return None, None, None
+    i, f, g, o = wide(workspace).chunk(4, 1)
+    squashed = wide(cy).tanh()
+    by_hidden = torch.zeros_like(squashed) if grad_hy is None else wide(grad_hy)
+    change = by_hidden * o * (1 - squashed * squashed)
+    change = change if grad_cy is None else change + wide(grad_cy)
+    gates = torch.cat(
+        [
+            change * g * i * (1 - i),
+            change * wide(cx) * f * (1 - f),
+            change * i * (1 - g * g),
+            by_hidden * squashed * o * (1 - o),
+        ],
+        1,
+    ).to(workspace.dtype)
+    return gates, (change * f).to(cx.dtype), gates.sum(0) if has_bias else None
+
+
+def gru_cell(
+    input_gates: torch.Tensor,
+    hidden_gates: torch.Tensor,
+    hx: torch.Tensor,
+    input_bias: Optional = None,
+    hidden_bias: Optional = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """``hy[B, H]``; reset, update, new gate, ``hx``, hidden part as ``workspace[B, 5H]``."""
+    input_r, input_z, input_n = _biased(input_gates, input_bias).chunk(3, 1)
+    hidden_r, hidden_z, hidden_n = _biased(hidden_gates, hidden_bias).chunk(3, 1)
+    state = wide(hx)
+    reset, update = (input_r + hidden_r).sigmoid(), (input_z + hidden_z).sigmoid()
+    new = torch.addcmul(input_n, reset, hidden_n).tanh()
+    hy = torch.lerp(new, state, update)
+    return hy.to(hx.dtype), torch.cat([reset, update, new, state, hidden_n], 1).to(hx.dtype)
+
+
+def gru_cell_backward(
+    grad_hy: torch.Tensor, workspace: torch.Tensor, has_bias: bool
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, Optional, Optional]:
+    """Gradients of both gates ``[B, 3H]``, of ``hx[B, H]``, and of both biases if there are any."""
+    grad, dtype = wide(grad_hy), workspace.dtype
+    reset, update, new, state, hidden_n = wide(workspace).chunk(5, 1)
+    grad_update = grad * (state - new) * (1 - update) * update
+    grad_new = grad * (1 - update) * (1 - new * new)
+    grad_reset = grad_new * hidden_n * (1 - reset) * reset
+    by_input = torch.cat([grad_reset, grad_update, grad_new], 1).to(dtype)
+    by_hidden = torch.cat([grad_reset, grad_update, grad_new * reset], 1).to(dtype)
+    biases = (by_input.sum(0), by_hidden.sum(0)) if has_bias else (None, None)
+    return by_input, by_hidden, (grad * update).to(dtype), *biases
+
+
+def _biased(gates: torch.Tensor, bias: Optional) -> torch.Tensor:
+    return wide(gates) if bias is None else wide(gates) + wide(bias)
