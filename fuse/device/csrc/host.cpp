@@ -56,7 +56,7 @@ class HostCall {
       if (info_.returns[at].alias >= 0) {
         value = originals_[static_cast<size_t>(info_.returns[at].alias)];
       } else {
-        value = to_device(value);
+        value = to_device(std::move(value));
       }
     }
   }
@@ -123,13 +123,29 @@ class HostCall {
     device_ = tensor.device();
     Buffer* buffer = Buffer::of(tensor);
     const Owned* owned = find(buffer);
-    at::Tensor host = owned != nullptr   ? view_of(tensor, owned->bytes)
-        : is_host_value(tensor, *buffer) ? buffer->array->host()
-                                         : view_of(tensor, memory_behind(buffer, ragged_));
+    at::Tensor host = owned != nullptr ? view_of(tensor, owned->bytes) : read_of(tensor, buffer);
     elements_ += host.numel();
     read_.push_back(host.storage().data());
-    made_.emplace_back(tensor, host);
+    if (info_.writes) {
+      made_.emplace_back(tensor, host);
+    }
     return host;
+  }
+
+  at::Tensor read_of(const at::Tensor& tensor, Buffer* buffer) const {
+    if (is_host_value(tensor, *buffer)) {
+      return buffer->array->host();
+    }
+    at::Tensor view = view_of(tensor, memory_behind(buffer, ragged_));
+    if (ragged_ && buffer->array.defined() && covers(tensor, *buffer)) {
+      buffer->array->set_host(view); // as this tensor, mostly a weight, will be read again
+    }
+    return view;
+  }
+
+  static bool covers(const at::Tensor& tensor, const Buffer& buffer) {
+    return tensor.storage_offset() == 0 && tensor.is_contiguous() &&
+        static_cast<size_t>(tensor.numel()) * tensor.element_size() == buffer.nbytes;
   }
 
   c10::IValue to_host(const c10::IValue& value) {
@@ -207,9 +223,9 @@ class HostCall {
     Recorder::global().assign(buffer, c10::make_intrusive<ArrayHandle>(bytes), layout);
   }
 
-  c10::IValue to_device(const c10::IValue& value) {
+  c10::IValue to_device(c10::IValue value) {
     if (value.isTensor()) {
-      return to_device(value.toTensor());
+      return to_device(std::move(value).toTensor());
     }
     if (value.isTensorList()) {
       c10::List<at::Tensor> list;
@@ -226,7 +242,7 @@ class HostCall {
     return std::find(read_.begin(), read_.end(), memory) != read_.end();
   }
 
-  at::Tensor to_device(const at::Tensor& result) {
+  at::Tensor to_device(at::Tensor result) {
     if (!result.defined()) {
       return result;
     }
@@ -239,22 +255,20 @@ class HostCall {
         " tensor; the tpu device has dense (strided) tensors only. Run it on the CPU");
     c10::SmallVector<int64_t, 6> shape;
     const auto nbytes = static_cast<size_t>(result.numel()) * result.element_size();
-    at::Tensor dense = result;
     const bool whole = result.storage_offset() == 0 && result.storage().nbytes() == nbytes &&
         physical_shape(result.sizes(), result.strides(), shape);
     if (!whole || is_operand(result)) {
-      dense = result.clone(); // keeps dense strides, makes others row-major
-      physical_shape(dense.sizes(), dense.strides(), shape);
+      result = result.clone(); // keeps dense strides, makes others row-major
+      physical_shape(result.sizes(), result.strides(), shape);
     }
-    const uint32_t layout = LayoutTable::global().intern(dense.scalar_type(), shape);
+    const uint32_t layout = LayoutTable::global().intern(result.scalar_type(), shape);
     c10::Storage storage = make_storage(nbytes, layout, static_cast<int8_t>(device_.index()));
-    Buffer::of(storage)->array = c10::make_intrusive<ArrayHandle>(dense);
-    Buffer::of(storage)->ragged = ragged_;
+    Buffer* buffer = Buffer::of(storage);
     at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
-        std::move(storage),
-        c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
-        c10::scalarTypeToTypeMeta(dense.scalar_type()));
-    tensor.unsafeGetTensorImpl()->set_sizes_and_strides(dense.sizes(), dense.strides());
+        std::move(storage), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), result.dtype());
+    tensor.unsafeGetTensorImpl()->set_sizes_and_strides(result.sizes(), result.strides());
+    buffer->array = c10::make_intrusive<ArrayHandle>(std::move(result));
+    buffer->ragged = ragged_;
     return tensor;
   }
 
