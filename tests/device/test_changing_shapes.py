@@ -115,6 +115,19 @@ def test_memory_past_the_cap_is_whose_it_was(capped: None):
         assert step(DEVICE, length) == step(CPU, length)
 
 
+def test_a_tensor_that_has_grown_is_read_uncompiled_and_compiled(capped: None):
+    """Its memory is padded for the reader; the value keeps its own."""
+    ragged = torch.ones(1, device=DEVICE)
+    for _ in range(12):
+        ragged = torch.cat([ragged, ragged[:1]])
+        ragged.sum().item()
+    for grown in (torch.ones(2).to(DEVICE), torch.ones(2, device=DEVICE) * 1):
+        grown.resize_(4)  # on this device what is new is zeros
+        assert (ragged[:4] + grown).tolist() == [2, 2, 1, 1]
+        assert (grown * 2).tolist() == [2, 2, 0, 0]
+        assert (ragged[:4] + grown).tolist() == [2, 2, 1, 1]
+
+
 def test_generating_over_growing_lengths_meets_the_cap() -> None:
     torch.manual_seed(0)
     embed, block, head = nn.Embedding(11, 8), Block(), nn.Linear(8, 11)

@@ -136,8 +136,10 @@ class HostCall {
     if (is_host_value(tensor, *buffer)) {
       return buffer->array->host();
     }
-    at::Tensor view = view_of(tensor, memory_behind(buffer, ragged_));
-    if (ragged_ && buffer->array.defined() && covers(tensor, *buffer)) {
+    const at::Tensor memory = memory_behind(buffer, ragged_);
+    at::Tensor view = view_of(tensor, memory);
+    if (ragged_ && covers(tensor, *buffer) && buffer->array.defined() &&
+        memory.is_alias_of(buffer->array->host())) { // not where it is padded
       buffer->array->set_host(view); // as this tensor, mostly a weight, will be read again
     }
     return view;
