@@ -111,7 +111,7 @@ def compare(
     core, engine = lazy.core(), lazy.engine()
     core.cut(lazy.CUTS["synchronize"])
     inspector = _Inspector(engine, pair, (rtol, atol))
-    before = Counter(engine.counters.host_fallbacks)
+    before = Counter(engine.host_calls.fallbacks)
     engine.inspector = inspector
     core.set_shape_cap(0)  # an operation that runs uncompiled would not be recorded
     try:
@@ -121,7 +121,7 @@ def compare(
         engine.inspector = None
         core.set_shape_cap(engine.shape_cap)
     del result
-    inspector.count_fallbacks(Counter(engine.counters.host_fallbacks) - before)
+    inspector.count_fallbacks(Counter(engine.host_calls.fallbacks) - before)
     return inspector.outcome()
 
 

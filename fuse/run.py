@@ -7,12 +7,10 @@ seen, to plan a trace it has never cut, and once a chunk to run it.
 from __future__ import annotations
 
 import os
-import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +25,11 @@ from fuse.cache.key import Key
 from fuse.compiler import Compiler, Counts
 from fuse.debug import check_finite, check_indices
 from fuse.describe import build_node, call_key, pinned_places, renumbered
-from fuse.errors import ExecutionError, HostFallbackError, VerifyError, describe
+from fuse.errors import ExecutionError, VerifyError, describe
 from fuse.executables import Executables, Found, chunk_text, key_of
 from fuse.flight import Flight
 from fuse.held import HeldPlans, half_of_all_maps
+from fuse.host_calls import HostCalls
 from fuse.plan.changing import Forms
 from fuse.plan.plan import Plan, PlannedChunk
 from fuse.plan.planner import plan as make_plan
@@ -64,15 +63,6 @@ CUT_REASONS = (
 """The closed list of why a trace is cut, numbered as in csrc/recorder.h."""
 
 
-@dataclass(slots=True)
-class Counters:
-    """What ``fuse.stats()`` adds to the recorder's own numbers."""
-
-    chunks: int = 0
-    host_fallbacks: Counter[str] = field(default_factory=Counter)
-    shape_caps: Counter[str] = field(default_factory=Counter)
-
-
 class Engine:
     """Describes, plans, compiles and runs for the native core."""
 
@@ -81,15 +71,16 @@ class Engine:
         self.native = native
         self.backend: Backend = get_backend(config.backend())
         self.backend.use_host_kernels(native)
-        self.counters = Counters()
+        self.chunks = 0
+        self.host_calls = HostCalls(self.backend.name)
+        # The core reports to them by these names; the user's line is the frame above.
+        self.ragged, self.host_fallback = self.host_calls.ragged, self.host_calls.host_fallback
         self.mode = config.mode()
         self.check: str | None = None
         self.max_operations = config.max_operations()
         self.whole = config.whole_trace()
         self.ahead = config.start_ahead()
         self.shape_cap = config.shape_cap() if self.backend.shares_host_memory() else 0
-        self._warned: set[str] = set()
-        self._reasons: dict[str, str] = {}
         self._described: dict[str, tuple[Node, tuple[int, ...]]] = {}
         self._flight = Flight(config.in_flight_bytes(), lambda arrays: self.backend.wait(arrays))
         self._converting = False
@@ -127,7 +118,7 @@ class Engine:
             node = build_node(name, args, operands, tensors, writes, results, self.backend.has_rule)
             reason = refusal(node) or self.verdicts.reject(Trace.of([(node, ())]).nodes[0])
             if reason is not None:
-                self._reasons[name] = reason
+                self.host_calls.refuse(name, reason)
                 return None
             pinned = pinned_places(node) or self.backend.static_places(node)
             if len(self._described) >= MOST_DESCRIBED:
@@ -303,7 +294,7 @@ class Engine:
         self, runnable: Runnable, leaves: list[Any], scalars: bytes, started: Started | None
     ) -> list[Any]:
         runnable.runs += 1
-        self.counters.chunks += len(runnable.stages)
+        self.chunks += len(runnable.stages)
         try:
             stages = len(runnable.stages)
             slots = self._run_stages(runnable, leaves, scalars, started, stages)
@@ -393,7 +384,7 @@ class Engine:
         self.verdicts.save(final=True)
         self.verdicts = Verdicts(self.backend, self.executables.cache)
         self._converting = True
-        self._reasons.clear()
+        self.host_calls.switch(name)
         self._described.clear()
 
     def close(self) -> None:
@@ -409,56 +400,20 @@ class Engine:
 
     def stats(self) -> dict[str, Any]:
         """The engine's part of ``fuse.stats()``."""
-        counters = self.counters
         return {
-            "chunks": counters.chunks,
+            "chunks": self.chunks,
             **self.executables.stats(),
             "background": self.compiler.stats(),
-            "host_fallbacks": dict(counters.host_fallbacks),
-            "shape_caps": dict(counters.shape_caps),
+            "host_fallbacks": dict(self.host_calls.fallbacks),
+            "shape_caps": dict(self.host_calls.shape_caps),
         }
 
     def reset_stats(self) -> None:
         """Set the counters to zero."""
-        self.counters = Counters()
+        self.chunks = 0
+        self.host_calls.reset()
         self.compiler.counts = Counts()
         self.executables.reset_stats()
-
-    def ragged(self, name: str, why: str) -> None:
-        """A place whose shapes keep changing runs uncompiled; counted, and said once."""
-        self.counters.shape_caps[name] += 1
-        line = user_line()
-        if f"shapes {line}" not in self._warned:
-            self._warned.add(f"shapes {line}")
-            warnings.warn(
-                f"aten::{name} at {line or 'an unknown line'} has seen {why}; from now on it "
-                "runs uncompiled, by PyTorch's CPU kernels (FUSE_SHAPE_CAP=0 compiles every shape)",
-                ShapeCapWarning,
-                stacklevel=2,
-            )
-
-    def host_fallback(self, name: str, why: str) -> None:
-        """Count an operator that runs on the host; warn once, or refuse."""
-        policy = config.host_fallback()
-        reason = why or self._reasons.get(name, "its result depends on data")
-        line = user_line()
-        if policy == "error":
-            raise HostFallbackError(
-                describe(
-                    f"the backend {self.backend.name!r} cannot run this: {reason}",
-                    operator=f"aten::{name}",
-                    source=line,
-                    remedy="unset FUSE_HOST_FALLBACK=error to run it on the host",
-                )
-            )
-        self.counters.host_fallbacks[name] += 1
-        if policy == "warn" and name not in self._warned:
-            self._warned.add(name)
-            warnings.warn(
-                f"aten::{name} runs on the host ({reason}); first at {line or 'an unknown line'}",
-                HostFallbackWarning,
-                stacklevel=2,
-            )
 
 
 def bound(chunk: Chunk, key: Key, found: Found | Future[Found]) -> Bound:
@@ -478,11 +433,3 @@ def local_chunk(planned: PlannedChunk, uses: Mapping[int, int]) -> Chunk:
     outputs = tuple(numbers[value] for value in planned.outputs)
     apart = tuple(at for at in planned.donated if uses[planned.inputs[at].value] > 1)
     return Chunk(nodes, inputs, outputs, planned.donated, len(planned.scalars), apart)
-
-
-class ShapeCapWarning(UserWarning):
-    """Shapes keep changing at one place: it runs without compiling."""
-
-
-class HostFallbackWarning(UserWarning):
-    """An operator ran on the host: right, but not on the device."""

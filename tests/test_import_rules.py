@@ -32,6 +32,7 @@ ENGINE = (
     "executables",
     "flight",
     "held",
+    "host_calls",
     "plans",
     "pool",
     "progress",

@@ -105,7 +105,7 @@ def recorder(limit: int | None = None, shape_cap: int = 0) -> Iterator[None]:
     core, engine = lazy.core(), lazy.engine()
     torch.tpu.synchronize()
     core.forget()
-    engine._warned.clear()
+    engine.host_calls.said.clear()
     core.set_limit(limit or engine.max_operations)
     core.set_shape_cap(shape_cap)
     try:

@@ -11,7 +11,7 @@ from torch import nn
 
 import fuse
 from fuse.device import lazy
-from fuse.run import ShapeCapWarning
+from fuse.host_calls import ShapeCapWarning
 from tests.device.helpers import DEVICE, Block, mode, recorder
 
 CPU = torch.device("cpu")

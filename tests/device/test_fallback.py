@@ -18,7 +18,7 @@ from tests.device.helpers import DEVICE, host_only, host_only_, mode
 def fresh_warnings(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every test is the first to fall back."""
     torch.tpu.init()
-    monkeypatch.setattr(lazy.engine(), "_warned", set())
+    monkeypatch.setattr(lazy.engine().host_calls, "said", set())
     monkeypatch.delenv("FUSE_HOST_FALLBACK", raising=False)
 
 

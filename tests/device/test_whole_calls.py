@@ -12,7 +12,7 @@ from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import fuse
-from fuse.run import ShapeCapWarning
+from fuse.host_calls import ShapeCapWarning
 from tests.device.helpers import DEVICE, mode, recorder
 
 CPU = torch.device("cpu")

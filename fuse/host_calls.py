@@ -1,0 +1,87 @@
+"""Calls that run on the host, and why: counted, and said once."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from typing import final
+
+from fuse import config
+from fuse.errors import HostFallbackError, describe
+from fuse.trace.source import user_line
+
+
+class ShapeCapWarning(UserWarning):
+    """Shapes keep changing at one place: it runs without compiling."""
+
+
+class HostFallbackWarning(UserWarning):
+    """An operator ran on the host: right, but not on the device."""
+
+
+@final
+class HostCalls:
+    """What the native core reports of them.
+
+    Attributes:
+        fallbacks: operator -> calls that the backend could not run.
+        shape_caps: operator -> places whose shapes keep changing.
+        said: operators and lines that a warning has named.
+    """
+
+    def __init__(self, backend: str) -> None:
+        """``backend`` is the name of the backend that the reasons are of."""
+        self.fallbacks: Counter[str] = Counter()
+        self.shape_caps: Counter[str] = Counter()
+        self.said: set[str] = set()
+        self._backend = backend
+        self._reasons: dict[str, str] = {}
+
+    def refuse(self, name: str, reason: str) -> None:
+        """Remember why the backend cannot run an operator."""
+        self._reasons[name] = reason
+
+    def switch(self, backend: str) -> None:
+        """Another backend has other reasons."""
+        self._backend = backend
+        self._reasons.clear()
+
+    def reset(self) -> None:
+        """Set the counters to zero; what was said is not said again."""
+        self.fallbacks, self.shape_caps = Counter(), Counter()
+
+    def ragged(self, name: str, why: str) -> None:
+        """A place whose shapes keep changing runs uncompiled; counted, and said once."""
+        self.shape_caps[name] += 1
+        line = user_line()
+        if f"shapes {line}" not in self.said:
+            self.said.add(f"shapes {line}")
+            warnings.warn(
+                f"aten::{name} at {line or 'an unknown line'} has seen {why}; from now on it "
+                "runs uncompiled, by PyTorch's CPU kernels (FUSE_SHAPE_CAP=0 compiles every shape)",
+                ShapeCapWarning,
+                stacklevel=2,
+            )
+
+    def host_fallback(self, name: str, why: str) -> None:
+        """Count an operator that runs on the host; warn once, or refuse."""
+        policy = config.host_fallback()
+        reason = why or self._reasons.get(name, "its result depends on data")
+        line = user_line()
+        if policy == "error":
+            raise HostFallbackError(
+                describe(
+                    f"the backend {self._backend!r} cannot run this: {reason}",
+                    operator=f"aten::{name}",
+                    source=line,
+                    remedy="unset FUSE_HOST_FALLBACK=error to run it on the host",
+                )
+            )
+        self.fallbacks[name] += 1
+        if policy == "warn" and name not in self.said:
+            self.said.add(name)
+            warnings.warn(
+                f"aten::{name} runs on the host ({reason}); first at {line or 'an unknown line'}",
+                HostFallbackWarning,
+                stacklevel=2,
+            )
