@@ -35,7 +35,7 @@ class HeldPlans:
         return plan
 
     def executables(self) -> int:
-        """How many executables live for the plans: 0.2 us a plan."""
+        """How many executables live for the plans: 0.3 us a plan."""
         return len({stage.found.digest for plan in self._plans for stage in plan.stages})
 
     def are_too_many(self) -> bool:

@@ -10,20 +10,12 @@ another name and takes neither grouped heads nor a bias of truth values.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
-_NAME = "_scaled_dot_product_fused_attention_overrideable"
 _LOW = (torch.float16, torch.bfloat16)
-
-
-def register() -> torch.library.Library:
-    """Hand the kernels to PyTorch; they last as long as the returned library."""
-    library = torch.library.Library("aten", "IMPL", "CPU")
-    library.impl(_NAME, attend)
-    library.impl(f"{_NAME}_backward", attend_backward)
-    return library
 
 
 def attend(
@@ -157,3 +149,9 @@ def _scores(
     if bias is None:
         return scores
     return scores.masked_fill(~bias, -math.inf) if bias.dtype == torch.bool else scores + bias
+
+
+KERNELS: dict[str, Callable[..., Any]] = {
+    "_scaled_dot_product_fused_attention_overrideable": attend,
+    "_scaled_dot_product_fused_attention_overrideable_backward": attend_backward,
+}

@@ -8,21 +8,14 @@ rules is: a cell and its gradient may run at different places.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 
 from fuse.device.host_attention import wide
 
 Optional = torch.Tensor | None
-
-
-def register() -> torch.library.Library:
-    """Hand the kernels to PyTorch; they last as long as the returned library."""
-    library = torch.library.Library("aten", "IMPL", "CPU")
-    library.impl("_thnn_fused_lstm_cell", lstm_cell)
-    library.impl("_thnn_fused_lstm_cell_backward_impl", lstm_cell_backward)
-    library.impl("_thnn_fused_gru_cell", gru_cell)
-    library.impl("_thnn_fused_gru_cell_backward", gru_cell_backward)
-    return library
 
 
 def lstm_cell(
@@ -106,3 +99,11 @@ def gru_cell_backward(
 
 def _biased(gates: torch.Tensor, bias: Optional) -> torch.Tensor:
     return wide(gates) if bias is None else wide(gates) + wide(bias)
+
+
+KERNELS: dict[str, Callable[..., Any]] = {
+    "_thnn_fused_lstm_cell": lstm_cell,
+    "_thnn_fused_lstm_cell_backward_impl": lstm_cell_backward,
+    "_thnn_fused_gru_cell": gru_cell,
+    "_thnn_fused_gru_cell_backward": gru_cell_backward,
+}

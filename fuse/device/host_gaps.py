@@ -7,20 +7,12 @@ of 16-bit matrices with a result of 32 bits. Calls of these with CPU tensors wor
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 
 from fuse.device.host_attention import wide
-
-
-def register() -> torch.library.Library:
-    """Hand the kernels to PyTorch; they last as long as the returned library."""
-    library = torch.library.Library("aten", "IMPL", "CPU")
-    library.impl("_fused_rms_norm_backward", rms_norm_backward)
-    library.impl("mm.dtype", mm)
-    library.impl("bmm.dtype", bmm)
-    library.impl("addmm.dtype", addmm)
-    library.impl("baddbmm.dtype", baddbmm)
-    return library
 
 
 def rms_norm_backward(
@@ -50,39 +42,20 @@ def rms_norm_backward(
     return grad_x, grad_weight
 
 
-def mm(x: torch.Tensor, y: torch.Tensor, out_dtype: torch.dtype) -> torch.Tensor:
-    """``x[m, k] @ y[k, n]``, computed and returned in ``out_dtype``."""
-    return torch.mm(x.to(out_dtype), y.to(out_dtype))
+def widened(product: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """``product`` of operands converted to the dtype that comes after them, and so its result."""
+
+    def kernel(*arguments: Any, **factors: float) -> torch.Tensor:
+        *operands, out_dtype = arguments
+        return product(*(one.to(out_dtype) for one in operands), **factors)
+
+    return kernel
 
 
-def bmm(x: torch.Tensor, y: torch.Tensor, out_dtype: torch.dtype) -> torch.Tensor:
-    """``x[b, m, k] @ y[b, k, n]``, computed and returned in ``out_dtype``."""
-    return torch.bmm(x.to(out_dtype), y.to(out_dtype))
-
-
-def addmm(
-    added: torch.Tensor,
-    x: torch.Tensor,
-    y: torch.Tensor,
-    out_dtype: torch.dtype,
-    *,
-    beta: float = 1,
-    alpha: float = 1,
-) -> torch.Tensor:
-    """``beta * added + alpha * (x @ y)``, computed and returned in ``out_dtype``."""
-    terms = (one.to(out_dtype) for one in (added, x, y))
-    return torch.addmm(*terms, beta=beta, alpha=alpha)
-
-
-def baddbmm(
-    added: torch.Tensor,
-    x: torch.Tensor,
-    y: torch.Tensor,
-    out_dtype: torch.dtype,
-    *,
-    beta: float = 1,
-    alpha: float = 1,
-) -> torch.Tensor:
-    """``addmm`` of batches of matrices."""
-    terms = (one.to(out_dtype) for one in (added, x, y))
-    return torch.baddbmm(*terms, beta=beta, alpha=alpha)
+KERNELS: dict[str, Callable[..., Any]] = {
+    "_fused_rms_norm_backward": rms_norm_backward,
+    "mm.dtype": widened(torch.mm),
+    "bmm.dtype": widened(torch.bmm),
+    "addmm.dtype": widened(torch.addmm),
+    "baddbmm.dtype": widened(torch.baddbmm),
+}

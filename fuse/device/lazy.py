@@ -122,10 +122,7 @@ def _start() -> None:
     _pid = os.getpid()
     _state.update(core=native, engine=instance, meta=meta.register())
     _state["composites"] = composites.register()
-    _state["host operators"] = [
-        importlib.import_module(f"fuse.device.{name}").register()
-        for name in ("host_attention", "host_cells", "host_gaps")
-    ]
+    _state["host operators"] = importlib.import_module("fuse.device.host_operators").register()
     _state["generators"] = _make_generators(native, instance.backend.device_count())
     if "seed" in _state:
         for generator in _state["generators"]:

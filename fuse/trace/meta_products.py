@@ -68,9 +68,7 @@ def _baddbmm_dtype(
     batch1: torch.Tensor,
     batch2: torch.Tensor,
     out_dtype: torch.dtype,
-    *,
-    beta: float = 1,
-    alpha: float = 1,
+    **factors: float,
 ) -> torch.Tensor:
     made = torch.bmm(batch1, batch2, out_dtype=out_dtype)
     self.expand(made.shape)  # raises where it cannot be added

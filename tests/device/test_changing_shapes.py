@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 import torch
@@ -19,9 +20,19 @@ KNOWN = 4
 """Shapes that a place in these tests may have; the start of a trace may have 6."""
 
 
+SIZES = (3, 5, 4, 6, 7, 9, 8)
+
+
+@contextmanager
+def capping(shapes: int) -> Iterator[None]:
+    """In the block a place may have this many shapes, and one does have more."""
+    with recorder(shape_cap=shapes), pytest.warns(ShapeCapWarning, match="runs uncompiled"):
+        yield
+
+
 @pytest.fixture
 def capped() -> Iterator[None]:
-    with recorder(shape_cap=KNOWN), pytest.warns(ShapeCapWarning, match="runs uncompiled"):
+    with capping(KNOWN):
         yield
 
 
@@ -147,7 +158,7 @@ def test_generating_over_growing_lengths_meets_the_cap() -> None:
         return found
 
     before = fuse.stats()["compiles"]
-    with recorder(shape_cap=8), pytest.warns(ShapeCapWarning, match="runs uncompiled"):
+    with capping(8):
         found = generate(device, DEVICE, 512)
     assert fuse.stats()["compiles"] - before <= 40
     assert found == generate(host, CPU, 512)
@@ -162,7 +173,7 @@ def test_attention_over_changing_lengths_trains_uncompiled(masked: str, grouped:
         torch.manual_seed(0)
         layer = nn.Linear(8, 24).to(device)
         found = []
-        for length in (3, 5, 4, 6, 7, 9, 8):
+        for length in SIZES:
             x = torch.randn(1, length, 8).to(device)
             q, k, v = layer(x).view(1, length, 2, 3, 4).permute(3, 0, 2, 1, 4).unbind(0)
             mask = torch.randn(length, length).to(device).tril(1)
@@ -177,7 +188,7 @@ def test_attention_over_changing_lengths_trains_uncompiled(masked: str, grouped:
             found += [loss.item(), layer.weight.grad.norm().item()]
         return found
 
-    with recorder(shape_cap=2), pytest.warns(ShapeCapWarning, match="runs uncompiled"):
+    with capping(2):
         found = losses(DEVICE)
     assert found == pytest.approx(losses(CPU), rel=1e-4)
 
@@ -213,7 +224,7 @@ def cell(kind: type[nn.Module], dtype: torch.dtype, device: torch.device) -> lis
     """Two time steps of a cell and a gradient, for one batch size after another."""
     torch.manual_seed(0)
     layer, found = kind(8, 8).to(device, dtype), list[torch.Tensor]()
-    for batch in (3, 5, 4, 6, 7, 9, 8):
+    for batch in SIZES:
         x = torch.randn(2, batch, 8).to(device, dtype).requires_grad_()
         state = layer(x[0])
         state = layer(x[1], state)
@@ -227,7 +238,7 @@ def cell(kind: type[nn.Module], dtype: torch.dtype, device: torch.device) -> lis
 @pytest.mark.parametrize("kind", [nn.LSTMCell, nn.GRUCell])
 def test_cells_over_changing_batches_train_uncompiled(kind: type[nn.Module], dtype: torch.dtype):
     """The CPU has no such operator: the device brings the kernels."""
-    with recorder(shape_cap=2), pytest.warns(ShapeCapWarning, match="runs uncompiled"):
+    with capping(2):
         found = cell(kind, dtype, DEVICE)
     tolerance = 2e-2 if dtype == torch.bfloat16 else 1e-5
     for one, other in zip(found, cell(kind, dtype, CPU), strict=True):
@@ -240,13 +251,13 @@ def test_rms_norm_over_changing_batches_trains_uncompiled(shape: tuple[int, ...]
     def gradients(device: torch.device) -> list[torch.Tensor]:
         torch.manual_seed(0)
         norm, found = nn.RMSNorm(shape, elementwise_affine=weighted).to(device), []
-        for batch in (3, 5, 4, 6, 7, 9, 8):
+        for batch in SIZES:
             x = torch.randn(batch, 3, 8).to(device).requires_grad_()
             norm(x).square().mean().backward()
             found.append(x.grad.cpu())
         return [*found, *(one.grad.cpu() for one in norm.parameters())]
 
-    with recorder(shape_cap=2), pytest.warns(ShapeCapWarning, match="runs uncompiled"):
+    with capping(2):
         found = gradients(DEVICE)
     for one, other in zip(found, gradients(CPU), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
@@ -254,7 +265,7 @@ def test_rms_norm_over_changing_batches_trains_uncompiled(shape: tuple[int, ...]
 
 def test_wide_products_of_changing_sizes_run_uncompiled():
     y = torch.randn(2, 4, 3).bfloat16()
-    with recorder(shape_cap=2), pytest.warns(ShapeCapWarning, match="runs uncompiled"):
+    with capping(2):
         for rows in range(2, 9):
             x, added = torch.randn(2, rows, 4).bfloat16(), torch.randn(rows, 3).bfloat16()
             on, by, plus = x.to(DEVICE), y.to(DEVICE), added.to(DEVICE)

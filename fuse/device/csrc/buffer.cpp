@@ -176,6 +176,13 @@ uint32_t layout_after_write(const at::TensorBase& tensor, const Buffer& buffer) 
   return layout_of_part(buffer, tensor.scalar_type(), buffer.nbytes);
 }
 
+bool covers_storage(const at::TensorBase& tensor) {
+  c10::SmallVector<int64_t, 6> shape;
+  return tensor.storage_offset() == 0 &&
+      static_cast<size_t>(tensor.numel()) * tensor.element_size() == tensor.storage().nbytes() &&
+      physical_shape(tensor.sizes(), tensor.strides(), shape);
+}
+
 bool physical_shape(
     c10::IntArrayRef sizes, c10::IntArrayRef strides, c10::SmallVectorImpl<int64_t>& shape) {
   c10::SmallVector<size_t, 6> order;

@@ -149,6 +149,9 @@ void resize_contiguous(const at::TensorBase& tensor, c10::IntArrayRef sizes);
 // Sets the byte size of a storage of the device; bytes kept are those of the shorter.
 void resize_storage(c10::StorageImpl& storage, size_t nbytes);
 
+// Whether `tensor` sees all bytes of its storage, each once.
+bool covers_storage(const at::TensorBase& tensor);
+
 // Sizes in memory order (descending strides) if the view is dense and does not overlap.
 bool physical_shape(
     c10::IntArrayRef sizes, c10::IntArrayRef strides, c10::SmallVectorImpl<int64_t>& shape);

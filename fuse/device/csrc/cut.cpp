@@ -52,9 +52,6 @@ void Recorder::prune(size_t most) {
   crowded_ = false;
   std::vector<uint64_t> used;
   root_->for_each([&](TrieNode& node) { used.push_back(node.last_used); });
-  if (used.size() <= most) {
-    return;
-  }
   const auto edge = used.begin() + static_cast<ptrdiff_t>(most);
   std::nth_element(used.begin(), edge, used.end(), std::greater<>());
   stats_.nodes = 0;

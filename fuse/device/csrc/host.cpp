@@ -138,16 +138,11 @@ class HostCall {
     }
     const at::Tensor memory = memory_behind(buffer, ragged_);
     at::Tensor view = view_of(tensor, memory);
-    if (ragged_ && covers(tensor, *buffer) && buffer->array.defined() &&
+    if (ragged_ && tensor.is_contiguous() && covers_storage(tensor) && buffer->array.defined() &&
         memory.is_alias_of(buffer->array->host())) { // not where it is padded
       buffer->array->set_host(view); // as this tensor, mostly a weight, will be read again
     }
     return view;
-  }
-
-  static bool covers(const at::Tensor& tensor, const Buffer& buffer) {
-    return tensor.storage_offset() == 0 && tensor.is_contiguous() &&
-        static_cast<size_t>(tensor.numel()) * tensor.element_size() == buffer.nbytes;
   }
 
   c10::IValue to_host(const c10::IValue& value) {

@@ -132,13 +132,6 @@ void put(const at::Tensor& target, const at::Tensor& source) {
   Recorder::global().assign(buffer, c10::make_intrusive<ArrayHandle>(bytes_of(ordered)), layout);
 }
 
-bool covers_storage(const at::Tensor& tensor) {
-  c10::SmallVector<int64_t, 6> shape;
-  return tensor.storage_offset() == 0 &&
-      static_cast<size_t>(tensor.numel()) * tensor.element_size() == tensor.storage().nbytes() &&
-      physical_shape(tensor.sizes(), tensor.strides(), shape);
-}
-
 void copy_device_to_device(const at::Tensor& self, const at::Tensor& source) {
   if (self.device() != source.device()) {
     self.copy_(source.cpu());

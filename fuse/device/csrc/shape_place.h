@@ -6,6 +6,33 @@
 
 namespace fuse {
 
+// What runs uncompiled for a while: some, and twice as many each time, up to `kLongest`.
+template <uint32_t kLongest>
+class Rest {
+ public:
+  // One more; whether it is to rest.
+  bool goes_on() {
+    if (left_ == 0) {
+      return false;
+    }
+    --left_;
+    return true;
+  }
+  void begin() {
+    left_ = next_;
+    next_ = std::min(2 * next_, kLongest);
+  }
+  // The next one will be short again.
+  void shorten() {
+    next_ = kFirst;
+  }
+
+ private:
+  static constexpr uint32_t kFirst = 16;
+  uint32_t left_ = 0;
+  uint32_t next_ = kFirst;
+};
+
 // Calls at one place of a stream that are equal but for numbers and sizes.
 //
 // Past the cap, where calls of unknown shapes follow each other closely, what a compiled one
@@ -17,8 +44,7 @@ struct ShapePlace {
 
   // A call of a shape that the trie knows, at a capped place; whether it is to run uncompiled.
   bool meets_known() {
-    if (rest_ > 0) {
-      --rest_;
+    if (rest_.goes_on()) {
       return true;
     }
     ++known_;
@@ -27,27 +53,22 @@ struct ShapePlace {
 
   // A call of a shape that it does not know.
   void meets_unknown() {
-    if (rest_ > 0) {
-      --rest_;
+    if (rest_.goes_on()) {
       return;
     }
     if (known_ < kApart) {
-      rest_ = pause_;
-      pause_ = std::min(2 * pause_, kLongestPause);
+      rest_.begin();
     } else {
-      pause_ = kFirstPause;
+      rest_.shorten();
     }
     known_ = 0;
   }
 
  private:
-  static constexpr uint32_t kFirstPause = 16;
-  static constexpr uint32_t kLongestPause = 4096;
   static constexpr uint32_t kApart = 16; // more than a sequence can grow within the known shapes
 
   uint32_t known_ = 0; // compiled calls since the last one of an unknown shape
-  uint32_t rest_ = 0; // calls that are still to run uncompiled, whatever their shape
-  uint32_t pause_ = kFirstPause; // what `rest_` will be next
+  Rest<4096> rest_; // of calls, whatever their shape
 };
 
 // How the traces end that begin with one call.
@@ -59,33 +80,25 @@ class RaggedEnd {
  public:
   // A trace that begins here; whether it is to run uncompiled.
   bool rests() {
-    if (rest_ == 0) {
-      return false;
-    }
-    --rest_;
-    return true;
+    return rest_.goes_on();
   }
 
   // A trace that began here has been cut, after `calls`, for a ragged call or for another reason.
   void ends(bool ragged, size_t calls) {
     if (!ragged || calls > kShort) {
       row_ = 0;
-      pause_ = kFirstPause;
+      rest_.shorten();
     } else if (++row_ >= kRow) {
-      rest_ = pause_;
-      pause_ = std::min(2 * pause_, kLongestPause);
+      rest_.begin();
     }
   }
 
  private:
-  static constexpr uint32_t kFirstPause = 16;
-  static constexpr uint32_t kLongestPause = 64; // another program may begin so, too
   static constexpr uint32_t kRow = 2;
   static constexpr size_t kShort = 16; // more are worth the cut
 
   uint32_t row_ = 0; // traces in a row that ended so
-  uint32_t rest_ = 0; // traces that are still to run uncompiled
-  uint32_t pause_ = kFirstPause; // what `rest_` will be next
+  Rest<64> rest_; // not longer: another program may begin so, too
 };
 
 } // namespace fuse
