@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 
 import pytest
@@ -237,3 +238,39 @@ def test_what_the_garbage_collector_frees_late_makes_nothing():
         c.sum().item()
 
     assert made_after_the_third(once) == 0
+
+
+def test_values_that_are_kept_in_ever_new_ways_make_few_executables():
+    choose = random.Random(0)
+    host = torch.linspace(-1, 1, 16)
+    before = made()
+    for _ in range(40):
+        kept = []
+        value, wanted = host.to(DEVICE), host
+        for _ in range(8):
+            value, wanted = torch.tanh(value * 1.5), torch.tanh(wanted * 1.5)
+            if choose.random() < 0.5:
+                kept.append((value, wanted))
+        value.sum().item()
+        for one, other in kept:
+            torch.testing.assert_close(one.cpu(), other)
+    assert made() - before <= 10  # of five plans and their executables; without a bound, 32
+
+
+def test_memory_that_is_free_in_ever_new_ways_makes_few_executables():
+    choose = random.Random(0)
+    host = [torch.linspace(-1, 1, 16) + number for number in range(8)]
+    state = [one.to(DEVICE) for one in host]
+    before = made()
+    for _ in range(60):
+        new = [(torch.tanh(one * 0.9) + 0.5, torch.tanh(two * 0.9) + 0.5)
+               for one, two in zip(state, host, strict=True)]  # fmt: skip
+        # What is kept of the last step must not be overwritten by this one.
+        kept = [pair for pair in zip(state, host, strict=True) if choose.random() < 0.5]
+        state, host = map(list, zip(*new, strict=True))
+        del new
+        sum(one.sum() for one in state).item()
+        for one, other in [*kept, *zip(state, host, strict=True)]:
+            torch.testing.assert_close(one.cpu(), other)
+        kept.clear()
+    assert made() - before <= 18  # of nine plans and their executables; without a bound, 38

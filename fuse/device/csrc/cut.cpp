@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 
 #include "host_values.h"
 #include "recorder.h"
@@ -22,6 +23,28 @@ PyRef int_tuple(const std::vector<int32_t>& values) {
 
 bool contains(const std::vector<int32_t>& outer, const std::vector<int32_t>& inner) {
   return std::includes(outer.begin(), outer.end(), inner.begin(), inner.end());
+}
+
+// Plans of one stream before the next one has to serve more than the trace it is made for.
+constexpr size_t kMostPlans = 4;
+
+// A program that keeps other values alive every time it comes by must not have a plan for each of
+// the combinations: beyond a few, a plan leaves alive whatever any of them did. Beyond twice as
+// many it consumes nothing either, for then it is what may be consumed that keeps changing.
+void widen(
+    const std::vector<Plan>& plans, std::vector<int32_t>& live, std::vector<int32_t>& donatable) {
+  if (plans.size() < kMostPlans) {
+    return;
+  }
+  for (const Plan& plan : plans) {
+    std::vector<int32_t> either;
+    std::set_union(
+        live.begin(), live.end(), plan.live.begin(), plan.live.end(), std::back_inserter(either));
+    live = std::move(either);
+  }
+  if (plans.size() >= 2 * kMostPlans) {
+    donatable.clear();
+  }
 }
 
 } // namespace
@@ -269,6 +292,7 @@ void Recorder::cut_locked(CutReason reason, bool ragged) {
     Plan* plan = find_plan(*cursor_, live, donatable);
     try {
       if (plan == nullptr) {
+        widen(cursor_->plans, live, donatable);
         plan = make_plan(*cursor_, std::move(live), std::move(donatable));
       }
       execute(*plan, reason);
