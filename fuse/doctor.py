@@ -196,6 +196,16 @@ def devices() -> list[Finding]:
     return findings
 
 
+def dispatch() -> list[Finding]:
+    """How executables are called, which depends on JAX's version."""
+    if os.environ.get("FUSE_BACKEND", "xla") != "xla":
+        return []
+    # Lazily: the other backend does without JAX.
+    from fuse.backends.xla.dispatch import described  # noqa: PLC0415
+
+    return [Finding("dispatch", described())]
+
+
 def _failed(what: str, error: Exception) -> Finding:
     """An error as a finding: its first sentence, and the way out it names, if any."""
     text, _, remedy = str(error).partition("\n  way out: ")
@@ -212,4 +222,5 @@ CHECKS: tuple[Callable[[], list[Finding]], ...] = (
     settings,
     folders,
     devices,
+    dispatch,
 )

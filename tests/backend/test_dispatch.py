@@ -42,6 +42,14 @@ def test_the_interface_of_the_jax_that_is_tested_is_known():
     assert dispatch.AVAILABLE and dispatch.PLACES
 
 
+def test_it_says_what_it_uses(monkeypatch):
+    assert dispatch.described() == f"JAX {jax.__version__}'s compiled dispatch"
+    monkeypatch.setattr(dispatch, "AVAILABLE", False)
+    assert f"JAX {jax.__version__}'s public functions call arrays" in dispatch.described()
+    monkeypatch.setattr(dispatch, "PLACES", False)
+    assert "call and place arrays" in dispatch.described()
+
+
 @pytest.mark.parametrize("known", [True, False], ids=["placed directly", "by device_put"])
 @pytest.mark.parametrize("dtype", ["float32", "int64", "float64", "bool", "bfloat16", "complex128"])
 def test_placed_memory_is_as_device_put_makes_it(dtype, known, monkeypatch):

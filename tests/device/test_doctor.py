@@ -26,6 +26,7 @@ def test_everything_is_in_order(
     for what in ("python", "torch", "jax ", "jaxlib", "numpy", "compiler", "native core"):
         assert line(output, what).startswith("ok   ")
     assert line(output, "device tpu:0").endswith("computes")
+    assert "JAX" in line(output, "dispatch")
     assert str(tmp_path) in line(output, "cache folder")
     assert (tmp_path / "deep" / "cache").stat().st_mode & 0o777 == 0o700
 
