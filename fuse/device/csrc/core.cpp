@@ -9,6 +9,7 @@
 #include "foreach.cpp" // NOLINT
 #include "generator.cpp" // NOLINT
 #include "host.cpp" // NOLINT
+#include "host_draws.cpp" // NOLINT
 #include "host_values.cpp" // NOLINT
 #include "kernels.cpp" // NOLINT
 #include "module.cpp" // NOLINT

@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "generator.h"
+#include "host_draws.h"
 #include "host_values.h"
 #include "one_thread.h"
 
@@ -40,6 +41,26 @@ class HostCall {
   // core that the backend's threads want.
   bool is_small() const {
     return elements_ <= kSmall;
+  }
+
+  // In place of the kernel, where it can be.
+  bool draw_on_device(const c10::OperatorHandle& op) {
+    return fuse::draw_on_device(op, info_, originals_, device_, stack_);
+  }
+
+  // The kernel draws from a CPU generator seeded by the device's own; the CPU's is not to move.
+  void seed() {
+    if (info_.generator < 0) {
+      return;
+    }
+    c10::IValue& value = (*stack_)[start_ + static_cast<size_t>(info_.generator)];
+    at::Generator generator =
+        value.isGenerator() ? value.toGenerator() : default_generator(device_.index());
+    if (generator.device().is_privateuseone()) {
+      const RandomDraw state = draw(generator, 1);
+      value = at::Generator(
+          at::detail::createCPUGenerator(state.seed + 0x9E3779B97F4A7C15ull * (state.offset + 1)));
+    }
   }
 
   // After the kernel: the stack holds its results.
@@ -168,13 +189,6 @@ class HostCall {
       device_ = value.toDevice();
       return c10::Device(c10::DeviceType::CPU);
     }
-    if (value.isGenerator() && value.toGenerator().device().is_privateuseone()) {
-      // The host kernel draws from a CPU generator seeded by the device's own.
-      at::Generator generator = value.toGenerator();
-      RandomDraw state = draw(generator, 1);
-      return at::Generator(
-          at::detail::createCPUGenerator(state.seed + 0x9E3779B97F4A7C15ull * (state.offset + 1)));
-    }
     return value;
   }
 
@@ -292,10 +306,13 @@ void run_on_host(
     bool ragged) {
   ReadReason reason(CutReason::HostFallback);
   HostCall call(info, stack, ragged);
-  const OneThread one_thread(ragged && call.is_small());
-  // First the kernel: where PyTorch refuses the call, its error is the user's, not a fallback.
-  // It wrote to copies, so that a refusal of the fallback itself changes nothing either.
-  op.callBoxed(stack);
+  if (!ragged || !call.draw_on_device(op)) {
+    const OneThread one_thread(ragged && call.is_small());
+    call.seed();
+    // First the kernel: where PyTorch refuses the call, its error is the user's, not a fallback.
+    // It wrote to copies, so that a refusal of the fallback itself changes nothing either.
+    op.callBoxed(stack);
+  }
   if (!ragged || !why.empty()) {
     GilGuard gil;
     call_engine(

@@ -4,6 +4,7 @@
 #include <mutex>
 #include <shared_mutex>
 #include <unordered_map>
+#include <unordered_set>
 
 namespace fuse {
 
@@ -49,6 +50,39 @@ bool takes_indices(const std::string& name) {
       name.rfind("_unsafe_index", 0) == 0 || name.rfind("_unsafe_masked_index", 0) == 0;
 }
 
+OpInfo::Draws draws_of(const std::string& name) {
+  static const auto* by_element = new std::unordered_set<std::string>{
+      "bernoulli",
+      "cauchy",
+      "exponential",
+      "geometric",
+      "log_normal",
+      "native_dropout",
+      "normal",
+      "normal_functional",
+      "rand",
+      "rand_like",
+      "randint",
+      "randint_like",
+      "randn",
+      "randn_like",
+      "random",
+      "rrelu_with_noise",
+      "rrelu_with_noise_functional",
+      "uniform"};
+  if (name == "multinomial") {
+    return OpInfo::Draws::Samples;
+  }
+  if (name == "randperm.generator" || name == "randperm.generator_out") {
+    return OpInfo::Draws::Permutation;
+  }
+  std::string base = name.substr(0, name.find('.'));
+  if (base.back() == '_') {
+    base.pop_back();
+  }
+  return by_element->count(base) != 0 ? OpInfo::Draws::Elements : OpInfo::Draws::No;
+}
+
 OpInfo* build(const c10::OperatorHandle& op) {
   const c10::FunctionSchema& schema = op.schema();
   auto* info = new OpInfo;
@@ -60,6 +94,12 @@ OpInfo* build(const c10::OperatorHandle& op) {
     info->name += "." + schema.overload_name();
   }
   for (const auto& argument : schema.arguments()) {
+    const int place = static_cast<int>(info->kinds.size());
+    if (argument.name() == "generator") {
+      info->generator = place;
+    } else if (argument.name() == "size") {
+      info->size = place;
+    }
     info->kinds.push_back(kind_of(argument));
     info->written.push_back(is_written(argument));
     info->nonfunctional |= info->written.back();
@@ -72,6 +112,7 @@ OpInfo* build(const c10::OperatorHandle& op) {
   }
   info->writes = std::find(info->written.begin(), info->written.end(), true) != info->written.end();
   info->indexes = takes_indices(info->name);
+  info->draws = draws_of(info->name);
   for (const auto& result : schema.returns()) {
     OpInfo::Return entry;
     entry.alias = aliased_argument(schema, result);

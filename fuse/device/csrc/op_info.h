@@ -10,6 +10,8 @@ namespace fuse {
 
 struct OpInfo {
   enum class Kind : uint8_t { Value, Scalar, Dtype };
+  // How a random operator draws: for each element from one word alone, or otherwise.
+  enum class Draws : uint8_t { No, Elements, Samples, Permutation };
   struct Return {
     int alias = -1; // argument that this result is, or -1 for a new tensor
     bool list = false;
@@ -22,6 +24,9 @@ struct OpInfo {
   bool nonfunctional = false; // writes an argument
   bool writes = false; // that, or one that its schema does not say
   bool indexes = false; // takes tensors of indices, which may be on the host
+  Draws draws = Draws::No;
+  int generator = -1; // the argument that is one, or none
+  int size = -1; // the argument that is the result's size, or none
 
   static const OpInfo& of(const c10::OperatorHandle& op);
   // Declares that positional arguments of `name` are written though the schema says nothing.

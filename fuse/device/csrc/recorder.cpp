@@ -9,6 +9,7 @@
 
 #include "generator.h"
 #include "host.h"
+#include "host_draws.h"
 #include "prepare.h"
 
 namespace fuse {
@@ -126,8 +127,9 @@ bool Recorder::try_record(
   try {
     encode(info, arguments);
     node = find_child(op, info, arguments);
-    ragged_ = node == nullptr ? storms()
-                              : (cursor_->capped && among_storms()) || always_ends_ragged(*node);
+    ragged_ = !AnyShape::here() &&
+        (node == nullptr ? storms()
+                         : (cursor_->capped && among_storms()) || always_ends_ragged(*node));
     if (ragged_) {
       node = nullptr;
     } else if (node == nullptr) {
@@ -238,7 +240,7 @@ bool Recorder::among_storms() {
 
 bool Recorder::always_ends_ragged(TrieNode& node) {
   // Not what makes memory, which may live long and would keep its readers uncompiled; nor what
-  // draws random numbers, which the host draws otherwise.
+  // draws random numbers, which takes an executable anyway.
   if (operations_ != 0 || !caps_shapes() || call_.operands.empty() || !node.writes.empty() ||
       node.random_blocks != 0) {
     return false;
