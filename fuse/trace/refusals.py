@@ -197,6 +197,14 @@ def _bucketize(node: Node, arguments: list[Any]) -> str | None:
     return None if flat else "the boundaries are not one row"
 
 
+def _index_put(node: Node, arguments: list[Any]) -> str | None:
+    """Not the number that a mask assigns, which has been converted before it comes here."""
+    target, value = _view(node, arguments[0]), arguments[2]
+    dtype = value.dtype if isinstance(value, HostArg) else getattr(_view(node, value), "dtype", "")
+    alike = target is None or dtype in (target.dtype, "")
+    return None if alike else "source and destination differ in dtype"
+
+
 def _convolution(node: Node, arguments: list[Any]) -> str | None:
     """Shape inference looks at the result's size alone: a dilation of -1 may give a valid one."""
     stride, padding, dilation, transposed, extra = arguments[3:8]
@@ -262,10 +270,13 @@ def _on_meta(node: Node, value: Any) -> Any:
 
 
 _CHECKS: dict[str, Callable[[Node, list[Any]], str | None]] = {
+    "_index_put_impl": _index_put,
+    "_unsafe_index_put": _index_put,
     "bucketize": _bucketize,
     "convolution": _convolution,
     "convolution_overrideable": _convolution,
     "index_add": _index_add,
+    "index_put": _index_put,
     "masked_scatter": _masked_scatter,
     "multinomial": _multinomial,
     "uniform": _uniform,

@@ -12,6 +12,7 @@
 #include "host_draws.cpp" // NOLINT
 #include "host_values.cpp" // NOLINT
 #include "kernels.cpp" // NOLINT
+#include "masked_put.cpp" // NOLINT
 #include "module.cpp" // NOLINT
 #include "op_info.cpp" // NOLINT
 #include "prepare.cpp" // NOLINT

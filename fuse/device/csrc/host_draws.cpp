@@ -16,6 +16,7 @@
 #include <limits>
 #include <optional>
 
+#include "any_shape.h"
 #include "generator.h"
 
 namespace fuse {

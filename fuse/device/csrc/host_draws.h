@@ -9,28 +9,6 @@
 
 namespace fuse {
 
-// While one lives on a thread, its calls are recorded, however many shapes their places have seen.
-class AnyShape {
- public:
-  AnyShape() {
-    ++depth();
-  }
-  ~AnyShape() {
-    --depth();
-  }
-  AnyShape(const AnyShape&) = delete;
-  AnyShape& operator=(const AnyShape&) = delete;
-  static bool here() {
-    return depth() != 0;
-  }
-
- private:
-  static int& depth() {
-    thread_local int found = 0;
-    return found;
-  }
-};
-
 // Runs a random call. `originals` are its arguments, and `stack` ends with the same ones, tensors
 // of `device` as host tensors; afterwards it ends with the results, on the host. False, and nothing
 // done, for what is not drawn so: other operators, operands of several shapes, refused arguments.

@@ -9,7 +9,7 @@
 
 #include "generator.h"
 #include "host.h"
-#include "host_draws.h"
+#include "masked_put.h"
 #include "prepare.h"
 
 namespace fuse {
@@ -88,6 +88,9 @@ Recorder& Recorder::global() {
 }
 
 void Recorder::record(const c10::OperatorHandle& op, const OpInfo& info, torch::jit::Stack* stack) {
+  if (info.indexes && put_by_mask(info, stack)) {
+    return;
+  }
   prepare(info, stack);
   if (mode() == Mode::Fused && reads_ragged(torch::jit::last(*stack, info.kinds.size()))) {
     // What is computed from a ragged value stays uncompiled, at the speed of PyTorch's CPU
@@ -127,9 +130,8 @@ bool Recorder::try_record(
   try {
     encode(info, arguments);
     node = find_child(op, info, arguments);
-    ragged_ = !AnyShape::here() &&
-        (node == nullptr ? storms()
-                         : (cursor_->capped && among_storms()) || always_ends_ragged(*node));
+    ragged_ = node == nullptr ? storms()
+                              : (cursor_->capped && among_storms()) || always_ends_ragged(*node);
     if (ragged_) {
       node = nullptr;
     } else if (node == nullptr) {

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "any_shape.h"
 #include "buffer.h"
 #include "inferences.h"
 #include "trie.h"
@@ -117,7 +118,7 @@ class Recorder {
   // Whether a trace that begins with this call runs uncompiled.
   bool always_ends_ragged(TrieNode& node);
   bool caps_shapes() const {
-    return shape_cap_ != 0 && mode() == Mode::Fused;
+    return shape_cap_ != 0 && mode() == Mode::Fused && !AnyShape::here();
   }
   bool generalise(
       TrieNode& child,
