@@ -198,11 +198,36 @@ def _bucketize(node: Node, arguments: list[Any]) -> str | None:
 
 
 def _index_put(node: Node, arguments: list[Any]) -> str | None:
-    """Not the number that a mask assigns, which has been converted before it comes here."""
-    target, value = _view(node, arguments[0]), arguments[2]
-    dtype = value.dtype if isinstance(value, HostArg) else getattr(_view(node, value), "dtype", "")
-    alike = target is None or dtype in (target.dtype, "")
-    return None if alike else "source and destination differ in dtype"
+    """Not the number that a mask assigns, which is another call before it comes here."""
+    target, value = _view(node, arguments[0]), _view(node, arguments[2])
+    if target is None:
+        return None
+    dtype = arguments[2].dtype if value is None else value.dtype
+    if dtype != target.dtype:
+        return "source and destination differ in dtype"
+    indices = [_view(node, index) for index in arguments[1]]
+    if (
+        value is not None
+        and any(indices)
+        and not _expands(value.shape, _indexed(target.shape, indices))
+    ):
+        return "the values do not fit what is indexed"
+    return None
+
+
+def _indexed(shape: tuple[int, ...], indices: list[View | None]) -> tuple[int, ...]:
+    """The shape of what index tensors select: theirs in their place, or in front if apart."""
+    places = [at for at, index in enumerate(indices) if index is not None]
+    chosen = torch.broadcast_shapes(*(index.shape for index in indices if index is not None))
+    rest = [extent for at, extent in enumerate(shape) if at not in places]
+    together = places == list(range(places[0], places[0] + len(places)))
+    first = places[0] if together else 0
+    return (*rest[:first], *chosen, *rest[first:])
+
+
+def _expands(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
+    pairs = zip(reversed(shape), reversed(to), strict=False)
+    return len(shape) <= len(to) and all(extent in (1, wanted) for extent, wanted in pairs)
 
 
 def _convolution(node: Node, arguments: list[Any]) -> str | None:

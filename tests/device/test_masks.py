@@ -30,6 +30,7 @@ WITHOUT_READING: dict[str, Assign] = {
     "a tensor of one number": lambda x, m, r: put(x, m, r.sum()),
     "one number of the host": lambda x, m, r: x.index_put_((m,), torch.tensor(2.0)),
     "a number of another dtype": lambda x, m, r: x.index_put_((m,), r[0, 1].double()),
+    "a fraction for integers": lambda x, m, r: x.int().index_put_((m,), r[0, 1].double() + 0.7),
     "a value of many dimensions": lambda x, m, r: x.index_put_((m,), r[:1, :1]),
     "a value of one element": lambda x, m, r: put(x, m, r[:1, 0]),
     "leading dimensions": lambda x, m, r: put(x, m[:, :, 0], 7.0),
@@ -112,6 +113,12 @@ def test_gradients_are_pytorchs(name: str):
         ("a mask of another shape", lambda x, m, r: put(x, m[:, :2], 1.0)),
         ("too many values", lambda x, m, r: put(x, m[:, 0, 0], r[0, :2])),
         ("another dtype", lambda x, m, r: x.index_put_((m[:, 0, 0],), r[1, :, None].double())),
+        ("values of no element", lambda x, m, r: x.index_put_((m & ~m,), r[:1, :0])),
+        ("added values", lambda x, m, r: x.index_put_((m,), r[:1, :1], accumulate=True)),
+        (
+            "positions",
+            lambda x, m, r: x.index_put_((torch.tensor([0, 1], device=x.device),), r[None, :2, :1]),
+        ),
         ("too many dimensions", lambda x, m, r: x.index_put_((m,), r[:2, :1])),
     ],
 )

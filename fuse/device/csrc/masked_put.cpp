@@ -7,7 +7,6 @@
 #include <ATen/MemoryOverlap.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/where.h>
-#include <c10/core/ScalarType.h>
 
 #include <optional>
 
@@ -71,7 +70,7 @@ bool put_by_mask(const OpInfo& info, torch::jit::Stack* stack) {
   at::Tensor value = arguments[2].toTensor();
   const std::optional<Mask> mask = only_mask(arguments[1], self);
   const bool at_hand = value.device() == self.device() || (value.is_cpu() && value.dim() == 0);
-  if (value.numel() == 1 && c10::canCast(value.scalar_type(), self.scalar_type())) {
+  if (value.numel() == 1 && (self.is_complex() || !value.is_complex())) {
     value = value.reshape({}).to(self.scalar_type()); // as PyTorch's CPU takes it for a number
   }
   if (!mask || arguments[3].toBool() || value.scalar_type() != self.scalar_type() || !at_hand ||
