@@ -198,7 +198,11 @@ def devices() -> list[Finding]:
 
 def dispatch() -> list[Finding]:
     """How executables are called, which depends on JAX's version."""
-    if os.environ.get("FUSE_BACKEND", "xla") != "xla":
+    try:
+        wanted = config.backend()
+    except FuseError:
+        return []  # `settings` has said so
+    if wanted != "xla":
         return []
     # Lazily: the other backend does without JAX.
     from fuse.backends.xla.dispatch import described  # noqa: PLC0415

@@ -100,6 +100,7 @@ def _start() -> None:
     build = importlib.import_module("fuse.device.build")
     run = importlib.import_module("fuse.run")
     hidden = importlib.import_module("fuse.trace.hidden_writes")
+    random_blocks = importlib.import_module("fuse.trace.random_blocks")
     meta = importlib.import_module("fuse.trace.meta")
     composites = importlib.import_module("fuse.device.composites")
     native = build.load()
@@ -115,6 +116,7 @@ def _start() -> None:
             if name not in composites.KERNELS
         ],
         hidden.HIDDEN_WRITES,
+        sorted(random_blocks.BY_ELEMENT),
     )
     native.set_mode(MODES[instance.mode])
     native.set_limit(instance.max_operations)

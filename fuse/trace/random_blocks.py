@@ -33,6 +33,9 @@ RANDOM = frozenset(
 )
 """Operators drawn from (seed, offset), by name without overload and in-place underscore."""
 
+BY_ELEMENT = RANDOM - {"multinomial", "randperm"}
+"""Those that make each element of a result from one word, or pair of words, alone."""
+
 
 def base_name(op: str) -> str:
     """``"aten::bernoulli_.float"`` -> ``"bernoulli"``."""

@@ -149,3 +149,8 @@ def test_what_the_cpu_refuses_is_refused_past_the_cap_too():
             torch.multinomial(weights(9), 9).cpu()
         with pytest.raises(RuntimeError, match="probability tensor contains either"):
             torch.multinomial(-weights(10), 1).cpu()
+        many = torch.ones(1, 2**24 + 1).to(DEVICE) * weights(11)[:1, :1]  # of a place past the cap
+        before = fuse.stats()["uncompiled_operations"]
+        with pytest.raises(RuntimeError, match="number of categories cannot exceed"):
+            torch.multinomial(many, 1).cpu()
+        assert fuse.stats()["uncompiled_operations"] == before + 1

@@ -23,6 +23,7 @@ namespace fuse {
 
 namespace {
 
+constexpr int64_t kMostCategories = 1 << 24; // that PyTorch's kernel takes
 constexpr int64_t kFewest = 256; // elements: below, another executable would save nothing
 
 int64_t line_for(int64_t count) {
@@ -31,6 +32,10 @@ int64_t line_for(int64_t count) {
     size *= 2;
   }
   return size;
+}
+
+at::Tensor beginning(const at::Tensor& line, int64_t count) {
+  return line.cpu().narrow(0, 0, count);
 }
 
 // The arguments and results of one call, as they are and as lines of elements.
@@ -42,6 +47,19 @@ class Drawing {
         stack_(stack),
         start_(stack->size() - originals.size()) {}
 
+  // Elements drawn, or -1 where operands differ in shape.
+  int64_t run(const c10::OperatorHandle& op, c10::Device device) {
+    if (!find_shape()) {
+      return -1;
+    }
+    const torch::jit::Stack operands = lines(device);
+    torch::jit::Stack results = operands;
+    op.callBoxed(&results);
+    finish(operands, std::move(results));
+    return count_;
+  }
+
+ private:
   // What all operands agree on, or the call's size; false where they do not.
   bool find_shape() {
     for (size_t at = 0; at < originals_.size(); ++at) {
@@ -81,23 +99,18 @@ class Drawing {
   void finish(const torch::jit::Stack& operands, torch::jit::Stack results) {
     for (size_t at = 0; at < originals_.size(); ++at) {
       if (info_.written[at]) {
-        host(at).copy_(beginning(operands[at].toTensor()));
+        host(at).copy_(result_of(operands[at]));
       }
     }
     for (size_t at = 0; at < results.size(); ++at) {
       const int alias = info_.returns[at].alias;
       results[at] = alias >= 0 ? c10::IValue(host(static_cast<size_t>(alias)))
-                               : c10::IValue(laid_out(beginning(results[at].toTensor())));
+                               : c10::IValue(laid_out(result_of(results[at])));
     }
     torch::jit::drop(*stack_, originals_.size());
     std::move(results.begin(), results.end(), std::back_inserter(*stack_));
   }
 
-  int64_t count() const {
-    return count_;
-  }
-
- private:
   bool is_operand(size_t at) const {
     const c10::IValue& value = originals_[at];
     return value.isTensor() && value.toTensor().defined() && value.toTensor().is_privateuseone();
@@ -111,8 +124,8 @@ class Drawing {
     return (*stack_)[start_ + at].toTensor();
   }
 
-  at::Tensor beginning(const at::Tensor& line) const {
-    return line.cpu().narrow(0, 0, count_).view(*shape_);
+  at::Tensor result_of(const c10::IValue& line) const {
+    return beginning(line.toTensor(), count_).view(*shape_);
   }
 
   // As the operand lies in memory: what is made of it lies so too.
@@ -132,12 +145,6 @@ class Drawing {
   int64_t count_ = 0;
 };
 
-// The beginning of an empty line once `fill` has drawn it.
-template <typename Fill>
-at::Tensor beginning_of(int64_t count, at::TensorOptions options, Fill&& fill) {
-  return fill(at::empty({line_for(count)}, options)).cpu().narrow(0, 0, count);
-}
-
 bool are_probabilities(const at::Tensor& weights) {
   return weights.isfinite().all().item<bool>() && weights.ge(0).all().item<bool>() &&
       weights.sum(-1).gt(0).all().item<bool>();
@@ -152,7 +159,7 @@ int64_t draw_multinomial(at::Generator& generator, c10::Device device, torch::ji
   const bool inverted = arguments[2].toBool() && samples > 1;
   if (!weights.is_floating_point() || weights.dim() < 1 || weights.dim() > 2 || samples < 1 ||
       weights.numel() == 0 || (!inverted && samples > weights.size(-1)) ||
-      !are_probabilities(weights)) {
+      weights.size(-1) > kMostCategories || !are_probabilities(weights)) {
     return -1;
   }
   if (weights.element_size() < 4) {
@@ -161,10 +168,10 @@ int64_t draw_multinomial(at::Generator& generator, c10::Device device, torch::ji
   c10::DimVector shape(weights.sizes().begin(), weights.sizes().end());
   shape.back() = inverted ? samples : shape.back();
   const int64_t count = c10::multiply_integers(shape);
+  const at::Tensor line = at::empty({line_for(count)}, weights.options().device(device));
   const at::Tensor numbers =
-      beginning_of(count, weights.options().device(device), [&](const at::Tensor& line) {
-        return inverted ? line.uniform_(0, 1, generator) : line.exponential_(1, generator);
-      }).view(shape);
+      beginning(inverted ? line.uniform_(0, 1, generator) : line.exponential_(1, generator), count)
+          .view(shape);
   at::Tensor found;
   if (inverted) {
     const at::Tensor sums = weights.cumsum(-1);
@@ -188,12 +195,10 @@ int64_t draw_permutation(
   if (count < 0 || (out.defined() && out.sizes() != c10::IntArrayRef(count))) {
     return -1; // what is resized the kernel resizes
   }
-  const at::Tensor keys =
-      beginning_of(count, at::TensorOptions(device).dtype(at::kLong), [&](const at::Tensor& line) {
-        // All 64 bits, in the order of unsigned numbers.
-        return line.random_(std::numeric_limits<int64_t>::min(), std::nullopt, generator);
-      });
-  at::Tensor found = keys.argsort();
+  const at::Tensor line = at::empty({line_for(count)}, at::TensorOptions(device).dtype(at::kLong));
+  // All 64 bits, in the order of unsigned numbers.
+  line.random_(std::numeric_limits<int64_t>::min(), std::nullopt, generator);
+  at::Tensor found = beginning(line, count).argsort();
   if (out.defined()) {
     found = out.copy_(found);
   } else if (!given[2].isNone()) { // randperm.generator(n, generator, dtype, ...)
@@ -202,23 +207,6 @@ int64_t draw_permutation(
   torch::jit::drop(*stack, arguments);
   stack->emplace_back(found);
   return count;
-}
-
-int64_t draw_elements(
-    const c10::OperatorHandle& op,
-    const OpInfo& info,
-    c10::ArrayRef<c10::IValue> originals,
-    c10::Device device,
-    torch::jit::Stack* stack) {
-  Drawing drawing(info, originals, stack);
-  if (!drawing.find_shape()) {
-    return -1;
-  }
-  const torch::jit::Stack operands = drawing.lines(device);
-  torch::jit::Stack results = operands;
-  op.callBoxed(&results);
-  drawing.finish(operands, std::move(results));
-  return drawing.count();
 }
 
 } // namespace
@@ -247,7 +235,7 @@ bool draw_on_device(
     case OpInfo::Draws::Permutation:
       drawn = draw_permutation(info, generator, device, stack);
       break;
-    default: drawn = draw_elements(op, info, originals, device, stack);
+    default: drawn = Drawing(info, originals, stack).run(op, device);
   }
   if (drawn >= 0) { // by the line, the generator has been moved too far
     std::lock_guard<std::mutex> guard(generator.mutex());

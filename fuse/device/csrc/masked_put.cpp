@@ -70,12 +70,15 @@ bool put_by_mask(const OpInfo& info, torch::jit::Stack* stack) {
   at::Tensor value = arguments[2].toTensor();
   const std::optional<Mask> mask = only_mask(arguments[1], self);
   const bool at_hand = value.device() == self.device() || (value.is_cpu() && value.dim() == 0);
+  if (!mask || arguments[3].toBool() || !at_hand ||
+      at::has_internal_overlap(self) == at::MemOverlap::Yes || !are_apart(self, mask->tensor) ||
+      !are_apart(self, value)) {
+    return false;
+  }
   if (value.numel() == 1 && (self.is_complex() || !value.is_complex())) {
     value = value.reshape({}).to(self.scalar_type()); // as PyTorch's CPU takes it for a number
   }
-  if (!mask || arguments[3].toBool() || value.scalar_type() != self.scalar_type() || !at_hand ||
-      at::has_internal_overlap(self) == at::MemOverlap::Yes || !are_apart(self, mask->tensor) ||
-      !are_apart(self, value)) {
+  if (value.scalar_type() != self.scalar_type()) {
     return false;
   }
   const std::optional<at::Tensor> spread_value = spread(value, *mask, self.dim());

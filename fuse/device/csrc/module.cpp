@@ -22,9 +22,9 @@ std::vector<std::string> strings(PyObject* sequence) {
 
 PyObject* initialise(PyObject*, PyObject* arguments) {
   HANDLE_TH_ERRORS
-  PyObject *engine = nullptr, *names = nullptr, *hidden = nullptr;
+  PyObject *engine = nullptr, *names = nullptr, *hidden = nullptr, *draws = nullptr;
   int devices = 0;
-  if (PyArg_ParseTuple(arguments, "OiOO", &engine, &devices, &names, &hidden) == 0) {
+  if (PyArg_ParseTuple(arguments, "OiOOO", &engine, &devices, &names, &hidden, &draws) == 0) {
     return nullptr;
   }
   set_engine(engine);
@@ -38,6 +38,7 @@ PyObject* initialise(PyObject*, PyObject* arguments) {
     }
     OpInfo::declare_hidden_writes(PyUnicode_AsUTF8(key), written);
   }
+  OpInfo::declare_draws(strings(draws));
   register_record_kernels(strings(names));
   Py_RETURN_NONE;
   END_HANDLE_TH_ERRORS

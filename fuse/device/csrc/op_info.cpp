@@ -15,6 +15,11 @@ std::unordered_map<std::string, std::vector<int>>& hidden_writes() {
   return *table;
 }
 
+std::unordered_set<std::string>& by_element() {
+  static auto* names = new std::unordered_set<std::string>;
+  return *names;
+}
+
 OpInfo::Kind kind_of(const c10::Argument& argument) {
   c10::TypePtr type = argument.real_type();
   if (auto optional = type->cast<c10::OptionalType>()) {
@@ -51,25 +56,6 @@ bool takes_indices(const std::string& name) {
 }
 
 OpInfo::Draws draws_of(const std::string& name) {
-  static const auto* by_element = new std::unordered_set<std::string>{
-      "bernoulli",
-      "cauchy",
-      "exponential",
-      "geometric",
-      "log_normal",
-      "native_dropout",
-      "normal",
-      "normal_functional",
-      "rand",
-      "rand_like",
-      "randint",
-      "randint_like",
-      "randn",
-      "randn_like",
-      "random",
-      "rrelu_with_noise",
-      "rrelu_with_noise_functional",
-      "uniform"};
   if (name == "multinomial") {
     return OpInfo::Draws::Samples;
   }
@@ -80,7 +66,7 @@ OpInfo::Draws draws_of(const std::string& name) {
   if (base.back() == '_') {
     base.pop_back();
   }
-  return by_element->count(base) != 0 ? OpInfo::Draws::Elements : OpInfo::Draws::No;
+  return by_element().count(base) != 0 ? OpInfo::Draws::Elements : OpInfo::Draws::No;
 }
 
 OpInfo* build(const c10::OperatorHandle& op) {
@@ -147,6 +133,10 @@ const OpInfo& OpInfo::of(const c10::OperatorHandle& op) {
 
 void OpInfo::declare_hidden_writes(const std::string& name, const std::vector<int>& arguments) {
   hidden_writes()[name] = arguments;
+}
+
+void OpInfo::declare_draws(const std::vector<std::string>& names) {
+  by_element().insert(names.begin(), names.end());
 }
 
 } // namespace fuse

@@ -31,6 +31,8 @@ struct OpInfo {
   static const OpInfo& of(const c10::OperatorHandle& op);
   // Declares that positional arguments of `name` are written though the schema says nothing.
   static void declare_hidden_writes(const std::string& name, const std::vector<int>& arguments);
+  // Declares which operators, by base names, draw for each element from one word alone.
+  static void declare_draws(const std::vector<std::string>& names);
 };
 
 } // namespace fuse
