@@ -37,6 +37,7 @@ from fuse.plans import Named, Plans
 from fuse.recall import Recall
 from fuse.runnable import Bound, Runnable, Stage, Started, bind
 from fuse.timeline import Timeline
+from fuse.trace.fitting import Range, range_of
 from fuse.trace.node import Leaf, Node, Trace
 from fuse.trace.refusals import refusal
 from fuse.trace.renumber import renumber
@@ -45,7 +46,7 @@ from fuse.trace.varying import Numbers
 from fuse.trace.views import dynamic_bounds
 from fuse.verdicts import Verdicts
 
-Bounds = tuple[tuple[int, int, int], ...]
+Bounds = tuple[tuple[int, int, int], ...] | tuple[Range]
 MOST_DESCRIBED = 16_384
 """Calls remembered without their values, about 2 kB each; a layer's come back with every layer."""
 CUT_REASONS = (
@@ -132,7 +133,10 @@ class Engine:
         return node, node.blocks, pinned, varying
 
     def generalise(self, node: Node, place: int) -> Bounds | None:
-        """Whether a number may vary: bounds of a view's offset, ``()`` for a plain number."""
+        """Whether a number may vary: bounds of a view's offset, the range of a plain number.
+
+        ``()`` where every number will do, ``None`` where no other.
+        """
         for index, operand in enumerate(node.operands):
             if operand.place == place:
                 view = operand.view
@@ -141,7 +145,10 @@ class Engine:
                 zero = type(view)(view.dtype, view.shape, view.strides, 0)
                 return dynamic_bounds(operand.layout, zero)
         probe = Trace.of([(node, (place,))]).nodes[0]
-        return () if self.verdicts.reject(probe) is None else None
+        if self.verdicts.reject(probe) is not None:
+            return None
+        fitting = range_of(node, place)
+        return () if fitting is None else (fitting,)
 
     # ---- a trace never cut ------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from fuse.trace.bind import bind
+from fuse.trace.fitting import unfit
 from fuse.trace.functional import find_overload, is_out, schema_of
 from fuse.trace.node import DtypeArg, HostArg, Node, NumberArg, Operand, TensorArg
 from fuse.trace.products import PRODUCTS
@@ -65,7 +66,7 @@ def refusal(node: Node) -> str | None:
         reason = check(node, positional)
         if reason is not None:
             return reason
-    return _overlap(node) or _converts_out(node)
+    return unfit(node) or _overlap(node) or _converts_out(node)
 
 
 def _base(node: Node) -> str:
@@ -164,6 +165,15 @@ def _uniform(node: Node, arguments: list[Any]) -> str | None:
     return "from exceeds to" if len(ends) == 2 and ends[0] > ends[1] else None
 
 
+def _difference(node: Node, arguments: list[Any]) -> str | None:
+    dtypes = [
+        argument.dtype if isinstance(argument, HostArg) else getattr(view, "dtype", None)
+        for argument, view in ((a, _view(node, a)) for a in arguments[:2])
+    ]
+    boolean = "bool" in dtypes or any(isinstance(argument, bool) for argument in arguments[:2])
+    return "it subtracts booleans" if boolean else None
+
+
 def _masked_scatter(node: Node, arguments: list[Any]) -> str | None:
     mask = _view(node, arguments[1])
     return "the mask is not boolean" if mask is not None and mask.dtype != "bool" else None
@@ -247,8 +257,24 @@ def _convolution(node: Node, arguments: list[Any]) -> str | None:
 
 CONVERTS = frozenset(["cat", "cumprod", "cumsum", "linalg_vector_norm", "mean", "prod", "stack"])
 """Operators beside the pointwise ones whose kernels convert to the dtype of ``out=``."""
-STRICT = frozenset(["complex", "conj_physical", "frexp", "heaviside", "isin", "polar"])
+STRICT = frozenset(
+    [
+        "complex",
+        "conj_physical",
+        "frexp",
+        "heaviside",
+        "isin",
+        "nan_to_num",
+        "neg",
+        "polar",
+        "round",
+    ]
+)
 """Pointwise operators that do not."""
+STRICT_OVERLOADS = frozenset(["clamp", "clamp_max", "clamp_min"])
+"""The same, of whose overloads only these do not: those that take numbers."""
+TRUTHS = frozenset(["all", "any"])
+"""Operators whose results are not of their operands' dtype, but for bytes."""
 
 
 def _converts_out(node: Node) -> str | None:
@@ -258,11 +284,13 @@ def _converts_out(node: Node) -> str | None:
         return None
     base = _base(node)
     pointwise = torch.Tag.pointwise in find_overload(node.op).tags
-    if base in CONVERTS or pointwise and base not in STRICT:
+    strict = base in STRICT or node.target in STRICT_OVERLOADS
+    if base in CONVERTS or pointwise and not strict:
         return None
     given = [write.view.dtype for write in node.writes]
     promoted = result_type(promoted_operands(node))
-    if all(dtype == promoted for dtype in given) or node.target == node.op:
+    as_promoted = base not in TRUTHS and all(dtype == promoted for dtype in given)
+    if as_promoted or node.target == node.op:
         return None
     positional, keyword = bind(node)
     try:
@@ -304,5 +332,7 @@ _CHECKS: dict[str, Callable[[Node, list[Any]], str | None]] = {
     "index_put": _index_put,
     "masked_scatter": _masked_scatter,
     "multinomial": _multinomial,
+    "rsub": _difference,
+    "sub": _difference,
     "uniform": _uniform,
 }

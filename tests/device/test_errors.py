@@ -23,6 +23,10 @@ def ones(*shape: int, device: torch.device, dtype: torch.dtype = torch.float32) 
     return torch.ones(shape, dtype=dtype, device=device)
 
 
+def doubles(device: torch.device) -> torch.Tensor:
+    return ones(2, device=device, dtype=torch.float64)
+
+
 SAME_ERROR: dict[str, Call] = {
     "add of two shapes": lambda d: ones(2, device=d) + ones(3, device=d),
     "product of two shapes": lambda d: ones(2, 3, device=d) @ ones(2, 3, device=d),
@@ -57,6 +61,14 @@ SAME_ERROR: dict[str, Call] = {
     "batch norm of one value": lambda d: F.batch_norm(
         ones(1, 3, device=d), None, None, None, None, True
     ),
+    "difference with booleans": lambda d: ones(2, device=d) - ones(2, device=d, dtype=torch.bool),
+    "difference from booleans": lambda d: ones(2, device=d, dtype=torch.bool) - 1,
+    "number less booleans": lambda d: 1 - ones(2, device=d, dtype=torch.bool),
+    "clamp into another dtype": lambda d: torch.clamp(ones(2, device=d), 0, 1, out=doubles(d)),
+    "neg into another dtype": lambda d: torch.neg(ones(2, device=d), out=doubles(d)),
+    "round into another dtype": lambda d: torch.round(ones(2, device=d), out=doubles(d)),
+    "nan_to_num into another dtype": lambda d: torch.nan_to_num(ones(2, device=d), out=doubles(d)),
+    "all into numbers": lambda d: torch.all(ones(2, 2, device=d), 0, out=ones(2, device=d)),
     "bitwise of floats": lambda d: ones(2, device=d) & ones(2, device=d),
     "out= of another dtype": lambda d: torch.add(
         ones(2, device=d), 1.5, out=ones(2, device=d, dtype=torch.int32)

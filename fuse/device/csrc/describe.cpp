@@ -445,8 +445,8 @@ bool Recorder::describe(
   for (Py_ssize_t at = 0; at < PyTuple_Size(varying); ++at) {
     PyObject* item = PyTuple_GetItem(varying, at);
     ScalarPlace& place = node.scalars[static_cast<size_t>(PyLong_AsLong(PyTuple_GetItem(item, 0)))];
-    std::vector<ScalarPlace::Bound> reach = ScalarPlace::bounds_of(PyTuple_GetItem(item, 1));
-    if (ScalarPlace::within(reach, place.bits)) {
+    Reach reach(PyTuple_GetItem(item, 1));
+    if (reach.holds({place.bits, place.kind})) {
       place.vary(std::move(reach));
     }
   }

@@ -312,7 +312,7 @@ bool Recorder::generalise(
     }
   }
   GilGuard gil;
-  std::vector<std::vector<ScalarPlace::Bound>> bounds;
+  std::vector<Reach> reaches;
   for (size_t at : places) {
     PyRef answer = call_engine(
         "generalise", pack(PyRef::borrow(child.record.get()), make_int(static_cast<int64_t>(at))));
@@ -320,16 +320,16 @@ bool Recorder::generalise(
       child.scalars[at].pinned = true;
       return false;
     }
-    const auto& found = bounds.emplace_back(ScalarPlace::bounds_of(answer.get()));
+    const Reach& found = reaches.emplace_back(answer.get());
     if (PyErr_Occurred() != nullptr) {
       throw_python_error();
     }
-    if (!ScalarPlace::within(found, call_.scalars[at].bits)) {
+    if (!found.holds(call_.scalars[at])) {
       return false; // outside what one program can reach: another program
     }
   }
   for (size_t index = 0; index < places.size(); ++index) {
-    child.scalars[places[index]].vary(std::move(bounds[index]));
+    child.scalars[places[index]].vary(std::move(reaches[index]));
   }
   child.forget_plans();
   return true;

@@ -3,6 +3,8 @@
 
 #include <c10/util/SmallVector.h>
 
+#include <cmath>
+#include <cstring>
 #include <memory>
 #include <unordered_map>
 #include <vector>
@@ -21,48 +23,79 @@ struct ScalarBits {
   ScalarKind kind;
 };
 
-struct ScalarPlace {
-  struct Bound {
+// Which values one program can reach at a place: those of a view's offset, or of a number.
+class Reach {
+ public:
+  Reach() = default;
+
+  // What the engine says: triples of integers, a dimension each, or one of a number's range.
+  // GIL held; check PyErr_Occurred().
+  explicit Reach(PyObject* triples) {
+    for (Py_ssize_t at = 0; at < PyTuple_Size(triples); ++at) {
+      PyObject* triple = PyTuple_GetItem(triples, at);
+      PyObject* first = PyTuple_GetItem(triple, 0);
+      PyObject* second = PyTuple_GetItem(triple, 1);
+      PyObject* third = PyTuple_GetItem(triple, 2);
+      if (PyFloat_Check(first)) {
+        ranged_ = true;
+        least_ = PyFloat_AsDouble(first);
+        most_ = PyFloat_AsDouble(second);
+        special_ = third == Py_True;
+      } else {
+        dimensions_.push_back(
+            {PyLong_AsLongLong(first), PyLong_AsLongLong(second), PyLong_AsLongLong(third)});
+      }
+    }
+  }
+
+  bool holds(const ScalarBits& value) const {
+    return ranged_ ? is_in_range(value) : is_in_view(static_cast<int64_t>(value.bits));
+  }
+
+ private:
+  struct Dimension {
     int64_t stride, size, extent;
   };
-  uint64_t bits = 0;
-  ScalarKind kind = ScalarKind::Float;
-  bool dynamic = false; // has had two values: any value matches from then on
-  bool pinned = false; // must stay a constant: another value is another program
-  std::vector<Bound> bounds; // of a dynamic view offset: where it may move
 
-  // What the engine says of a number that may vary. GIL held; check PyErr_Occurred().
-  static std::vector<Bound> bounds_of(PyObject* dimensions) {
-    std::vector<Bound> found;
-    for (Py_ssize_t dim = 0; dim < PyTuple_Size(dimensions); ++dim) {
-      PyObject* triple = PyTuple_GetItem(dimensions, dim);
-      found.push_back(
-          {PyLong_AsLongLong(PyTuple_GetItem(triple, 0)),
-           PyLong_AsLongLong(PyTuple_GetItem(triple, 1)),
-           PyLong_AsLongLong(PyTuple_GetItem(triple, 2))});
+  bool is_in_range(const ScalarBits& value) const {
+    auto number = static_cast<double>(static_cast<int64_t>(value.bits));
+    if (value.kind == ScalarKind::Float) {
+      std::memcpy(&number, &value.bits, sizeof number);
     }
-    return found;
+    return (number >= least_ && number <= most_) || (special_ && !std::isfinite(number));
   }
 
-  // Whether one program can reach a value; without bounds it can reach all.
-  static bool within(const std::vector<Bound>& bounds, uint64_t value) {
-    auto rest = static_cast<int64_t>(value);
-    for (const Bound& bound : bounds) {
-      if (rest / bound.stride + bound.extent >= bound.size) {
+  // Without dimensions, every value.
+  bool is_in_view(int64_t rest) const {
+    for (const Dimension& dimension : dimensions_) {
+      if (rest / dimension.stride + dimension.extent >= dimension.size) {
         return false;
       }
-      rest %= bound.stride;
+      rest %= dimension.stride;
     }
-    return bounds.empty() || rest == 0;
+    return dimensions_.empty() || rest == 0;
   }
 
-  void vary(std::vector<Bound> reach) {
+  std::vector<Dimension> dimensions_; // of a view's offset: where it may move
+  double least_ = 0, most_ = 0; // of a number that is converted to a dtype
+  bool ranged_ = false;
+  bool special_ = false; // infinities and NaN are in the range
+};
+
+struct ScalarPlace {
+  uint64_t bits = 0;
+  ScalarKind kind = ScalarKind::Float;
+  bool dynamic = false; // has had two values: any value within reach matches from then on
+  bool pinned = false; // must stay a constant: another value is another program
+  Reach reach;
+
+  void vary(Reach values) {
     dynamic = true;
-    bounds = std::move(reach);
+    reach = std::move(values);
   }
 
   bool admits(uint64_t value) const {
-    return dynamic ? within(bounds, value) : value == bits;
+    return dynamic ? reach.holds({value, kind}) : value == bits;
   }
 };
 

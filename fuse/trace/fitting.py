@@ -1,0 +1,129 @@
+"""Numbers that PyTorch's kernels convert to a result's dtype, and refuse where they do not fit.
+
+``fill_(300)`` on bytes is an error, and so is the -1e9 that masks half precision: XLA would wrap
+the one and make the other infinite. What an operator promotes first (``x + 300``) wraps there, too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Final
+
+import torch
+
+from fuse.trace.bind import bind
+from fuse.trace.functional import schema_of
+from fuse.trace.node import HostArg, Node, NumberArg, Output, Write
+from fuse.trace.spec import View
+
+Range = tuple[float, float, bool]
+"""The smallest and the largest number that fits, and whether infinities and NaN do."""
+
+CHECKED: Final = {
+    "add": ("alpha",),
+    "addmv": ("beta", "alpha"),
+    "addr": ("beta", "alpha"),
+    "clamp": ("min", "max"),
+    "clamp_max": ("max",),
+    "clamp_min": ("min",),
+    "constant_pad_nd": ("value",),
+    "fill": ("value",),
+    "hardtanh": ("min_val", "max_val"),
+    "index_add": ("alpha",),
+    "index_fill": ("value",),
+    "masked_fill": ("value",),
+    "scatter": ("value",),
+    "sub": ("alpha",),
+    "threshold": ("value",),
+}
+"""Operator -> the arguments whose numbers its CPU kernels convert to the result's dtype."""
+WIDENED: Final = {
+    "addbmm": ("beta", "alpha"),
+    "addcdiv": ("value",),
+    "addcmul": ("value",),
+    "addmm": ("beta", "alpha"),
+    "baddbmm": ("beta", "alpha"),
+    "threshold": ("threshold",),
+}
+"""The same, but for half precision: there they convert to float32."""
+HALVES: Final = ("bfloat16", "float16")
+
+
+def unfit(node: Node) -> str | None:
+    """Why a number among the arguments does not fit, or ``None``."""
+    for name, argument, dtype in _converted(node):
+        if argument is True and _is_sum(node) and dtype != "bool":
+            return f"{name} is a boolean"
+        if not isinstance(argument, (HostArg, NumberArg)) or isinstance(argument.number, complex):
+            continue
+        found = _range(dtype, isinstance(argument.number, float))
+        if found is not None and not _within(found, argument.number):
+            return f"its number does not fit {dtype}"
+    return None
+
+
+def range_of(node: Node, place: int) -> Range | None:
+    """Which numbers fit at a place of a number; ``None`` where all do."""
+    for _, argument, dtype in _converted(node):
+        if isinstance(argument, (HostArg, NumberArg)) and argument.place == place:
+            return _range(dtype, isinstance(argument.number, float))
+    return None
+
+
+def _converted(node: Node) -> Iterator[tuple[str, object, str]]:
+    """Arguments that are converted: their names, their values, and the dtypes that they get."""
+    base = node.target.partition(".")[0].removesuffix("_")
+    checked, widened = CHECKED.get(base, ()), WIDENED.get(base, ())
+    if not checked and not widened or _is_one_half(node):
+        return
+    dtype = _result(node).dtype
+    wide = "float32" if dtype in HALVES else dtype
+    positional, keyword = bind(node)
+    plain = [a.name for a in schema_of(node.target).arguments if not a.kwarg_only]
+    given = dict(zip(plain, positional, strict=False)) | keyword
+    for names, to in ((checked, dtype), (widened, wide)):
+        yield from ((name, given[name], to) for name in names if name in given)
+
+
+def _result(node: Node) -> View:
+    made: tuple[Output | Write, ...] = (*node.outputs, *node.writes)
+    return made[0].view
+
+
+def _is_sum(node: Node) -> bool:
+    return node.target.startswith(("add.", "sub."))
+
+
+def _is_one_half(node: Node) -> bool:
+    """A fill of one element of half precision: PyTorch rounds there (ATen/ScalarOps.cpp).
+
+    So a number beside a tensor, as in ``where(mask, x, -1e9)``, becomes infinite.
+    """
+    view = _result(node)
+    return node.target.startswith("fill") and view.dtype in HALVES and view.numel == 1
+
+
+def _within(found: Range, number: float) -> bool:
+    low, high, special = found
+    return low <= number <= high or (special and not math.isfinite(number))
+
+
+def _range(name: str, floating: bool) -> Range | None:
+    """Which floating-point numbers, or which integers, convert to a dtype.
+
+    As ``c10::overflows`` has it (c10/util/TypeCast.h): integers may wrap around zero once where the
+    dtype has no sign.
+    """
+    dtype = getattr(torch, name)
+    dtype = dtype.to_real() if dtype.is_complex else dtype
+    if dtype in (torch.bool, torch.float64):
+        return None
+    if dtype.is_floating_point:
+        most = torch.finfo(dtype).max
+        return -most, most, True
+    limits = torch.iinfo(dtype)
+    if not floating and limits.max >= torch.iinfo(torch.int64).max:
+        return None
+    least = -limits.max if limits.min == 0 and not floating else limits.min
+    return float(least), float(limits.max), False

@@ -1,0 +1,121 @@
+"""Numbers that do not fit the dtype they are converted to: PyTorch's error, not another number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import fuse
+from tests.device.helpers import DEVICE
+
+CPU = torch.device("cpu")
+Call = Callable[[torch.Tensor, Any], torch.Tensor]
+
+
+def assigned(x: torch.Tensor, index: Any, number: Any) -> torch.Tensor:
+    x[index] = number
+    return x
+
+
+def first(x: torch.Tensor) -> torch.Tensor:
+    return torch.tensor([0, 1]).to(x.device)
+
+
+CONVERTING: dict[str, Call] = {
+    "fill_": lambda x, n: x.fill_(n),
+    "full": lambda x, n: torch.full((2,), n, dtype=x.dtype, device=x.device),
+    "full_like": torch.full_like,
+    "masked_fill": lambda x, n: x.masked_fill(x > 1, n),
+    "masked_fill_": lambda x, n: x.masked_fill_(x > 1, n),
+    "index_fill": lambda x, n: x.index_fill(0, first(x), n),
+    "scatter": lambda x, n: x.scatter(0, first(x), n),
+    "pad": lambda x, n: F.pad(x, (1, 1), value=n),
+    "threshold": lambda x, n: F.threshold(x, 2, n),
+    "where": lambda x, n: torch.where(x > 1, x, n),
+    "addcmul": lambda x, n: torch.addcmul(x, x, x, value=n),
+    "clamp": lambda x, n: x.clamp(max=n),
+    "assigned to one": lambda x, n: assigned(x, 0, n),
+    "assigned to a slice": lambda x, n: assigned(x, slice(0, 2), n),
+    "assigned to a mask": lambda x, n: assigned(x, x > 1, n),
+    "assigned to indices": lambda x, n: assigned(x, first(x), n),
+}
+NUMBERS = (-1, 255, 300, -300, -1.0, 2.5, 70000, -1e9, 1e300, float("inf"), float("nan"))
+DTYPES = (torch.uint8, torch.int8, torch.int32, torch.float16, torch.float32)
+
+
+def outcome(call: Call, dtype: torch.dtype, number: Any, device: torch.device) -> str:
+    """What a call says: its error's first line, or its result."""
+    x = torch.tensor([1, 2, 3]).to(dtype).to(device)
+    try:
+        return repr(call(x, number).tolist())
+    except RuntimeError as error:
+        return str(error).partition("\n")[0]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", CONVERTING)
+def test_a_number_fits_where_pytorch_says_so(name: str, dtype: torch.dtype) -> None:
+    call = CONVERTING[name]
+    fuse.reset_stats()
+    for number in NUMBERS:
+        expected = outcome(call, dtype, number, CPU)
+        for _ in range(2):
+            assert outcome(call, dtype, number, DEVICE) == expected, number
+    assert fuse.stats()["host_fallbacks"] == {}
+
+
+def test_the_error_names_the_dtype() -> None:
+    """What masks half precision in many programs is an error, and nothing is lost by it."""
+    scores = torch.ones(2, 2, dtype=torch.float16, device=DEVICE)
+    mask = torch.tensor([[True, False], [False, True]]).to(DEVICE)
+    with pytest.raises(RuntimeError, match=r"value cannot be converted to type .*Half"):
+        scores.masked_fill_(mask, -1e9)
+    assert scores.tolist() == [[1, 1], [1, 1]]
+    assert scores.masked_fill_(mask, float("-inf")).tolist()[0] == [float("-inf"), 1]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "fitting", "unfit"),
+    [
+        (torch.uint8, list(range(12)), 256),
+        (torch.int16, [-3, 7, 32767, -32768], -32769),
+        (torch.int32, [0.5, 1.5, 2.5], 1e12),
+        (torch.float16, [0.5, 1.5, float("inf"), 3.5], 1e6),
+    ],
+    ids=str,
+)
+def test_a_known_stream_refuses_it_too(dtype: torch.dtype, fitting: list[Any], unfit: Any) -> None:
+    """A number that varies is checked on the path without Python, and never compiles again."""
+
+    def step(number: Any, device: torch.device) -> list[Any]:
+        x = torch.zeros(3, dtype=dtype).to(device)
+        x[1:].fill_(number)
+        return (x + 1).tolist()
+
+    for number in fitting[:2]:
+        step(number, DEVICE)
+    compiled = fuse.stats()["compiles"]
+    for number in fitting:
+        assert step(number, DEVICE) == step(number, CPU)
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="without overflow"):
+            step(unfit, DEVICE)
+        assert step(fitting[-1], DEVICE) == step(fitting[-1], CPU)
+    assert fuse.stats()["compiles"] <= compiled + 1  # the step, of a number that varies
+
+
+def test_what_is_promoted_first_wraps() -> None:
+    x = torch.tensor([1, 2, 255], dtype=torch.uint8)
+    assert (x.to(DEVICE) + 300).tolist() == (x + 300).tolist()
+    assert x.to(DEVICE).mul_(-300).tolist() == x.mul_(-300).tolist()
+
+
+def test_alpha_is_no_boolean() -> None:
+    x = torch.tensor([1, 2, 3])
+    for values in (x, x.to(DEVICE)):
+        with pytest.raises(RuntimeError, match="Boolean alpha only supported for Boolean results"):
+            torch.add(values, values, alpha=True)
