@@ -32,8 +32,8 @@ from fuse.backends.xla.stacking import stacking
 from fuse.backends.xla.stacks import Row, Stacks
 from fuse.backends.xla.steps import ordered
 from fuse.backends.xla.updates import updated
-from fuse.trace.bind import bind
-from fuse.trace.functional import find_overload, schema_of
+from fuse.trace.bind import named
+from fuse.trace.functional import find_overload
 from fuse.trace.node import HostArg, Node, NumberArg
 from fuse.trace.signature import signature
 
@@ -142,13 +142,9 @@ class XlaBackend(Backend):
                 if isinstance(argument, (HostArg, NumberArg)) and argument.place is not None
             )
         names = STATIC_SCALARS.get(node.target, frozenset())
-        positional, keyword = bind(node)
-        given = dict(keyword)
-        plain = [a.name for a in schema_of(node.target).arguments if not a.kwarg_only]
-        given |= dict(zip(plain, positional, strict=False))
         return tuple(
             value.place
-            for name, value in given.items()
+            for name, value in named(node).items()
             if name in names and isinstance(value, (HostArg, NumberArg)) and value.place is not None
         )
 

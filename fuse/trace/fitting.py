@@ -12,8 +12,8 @@ from typing import Final
 
 import torch
 
-from fuse.trace.bind import bind
-from fuse.trace.functional import schema_of
+from fuse.trace.bind import named
+from fuse.trace.functional import base_name
 from fuse.trace.node import HostArg, Node, NumberArg, Output, Write
 from fuse.trace.spec import View
 
@@ -52,9 +52,7 @@ HALVES: Final = ("bfloat16", "float16")
 
 def unfit(node: Node) -> str | None:
     """Why a number among the arguments does not fit, or ``None``."""
-    for name, argument, dtype in _converted(node):
-        if argument is True and _is_sum(node) and dtype != "bool":
-            return f"{name} is a boolean"
+    for argument, dtype in _converted(node):
         if not isinstance(argument, (HostArg, NumberArg)) or isinstance(argument.number, complex):
             continue
         found = _range(dtype, isinstance(argument.number, float))
@@ -65,34 +63,29 @@ def unfit(node: Node) -> str | None:
 
 def range_of(node: Node, place: int) -> Range | None:
     """Which numbers fit at a place of a number; ``None`` where all do."""
-    for _, argument, dtype in _converted(node):
+    for argument, dtype in _converted(node):
         if isinstance(argument, (HostArg, NumberArg)) and argument.place == place:
             return _range(dtype, isinstance(argument.number, float))
     return None
 
 
-def _converted(node: Node) -> Iterator[tuple[str, object, str]]:
-    """Arguments that are converted: their names, their values, and the dtypes that they get."""
-    base = node.target.partition(".")[0].removesuffix("_")
+def _converted(node: Node) -> Iterator[tuple[object, str]]:
+    """Arguments that are converted, and the dtypes that they get."""
+    base = base_name(node.target)
     checked, widened = CHECKED.get(base, ()), WIDENED.get(base, ())
     if not checked and not widened or _is_one_half(node):
         return
-    dtype = _result(node).dtype
+    dtype = result_view(node).dtype
     wide = "float32" if dtype in HALVES else dtype
-    positional, keyword = bind(node)
-    plain = [a.name for a in schema_of(node.target).arguments if not a.kwarg_only]
-    given = dict(zip(plain, positional, strict=False)) | keyword
+    given = named(node)
     for names, to in ((checked, dtype), (widened, wide)):
-        yield from ((name, given[name], to) for name in names if name in given)
+        yield from ((given[name], to) for name in names if name in given)
 
 
-def _result(node: Node) -> View:
+def result_view(node: Node) -> View:
+    """The view of a call's first result, made or written."""
     made: tuple[Output | Write, ...] = (*node.outputs, *node.writes)
     return made[0].view
-
-
-def _is_sum(node: Node) -> bool:
-    return node.target.startswith(("add.", "sub."))
 
 
 def _is_one_half(node: Node) -> bool:
@@ -100,8 +93,8 @@ def _is_one_half(node: Node) -> bool:
 
     So a number beside a tensor, as in ``where(mask, x, -1e9)``, becomes infinite.
     """
-    view = _result(node)
-    return node.target.startswith("fill") and view.dtype in HALVES and view.numel == 1
+    view = result_view(node)
+    return base_name(node.target) == "fill" and view.dtype in HALVES and view.numel == 1
 
 
 def _within(found: Range, number: float) -> bool:

@@ -31,6 +31,11 @@ def overload_name(overload: Any) -> str:
     return f"{name}.{schema.overload_name}" if schema.overload_name else name
 
 
+def base_name(op: str) -> str:
+    """``"aten::bernoulli_.float"`` -> ``"bernoulli"``."""
+    return op.removeprefix("aten::").partition(".")[0].removesuffix("_")
+
+
 @cache
 def schema_of(name: str) -> Any:
     """The schema of an overload by name."""

@@ -7,6 +7,8 @@ depend on nothing but the operator and its sizes, or modes and backends would dr
 
 from __future__ import annotations
 
+from fuse.trace.functional import base_name
+
 RANDOM = frozenset(
     {
         "bernoulli",
@@ -35,11 +37,6 @@ RANDOM = frozenset(
 
 BY_ELEMENT = RANDOM - {"multinomial", "randperm"}
 """Those that make each element of a result from one word, or pair of words, alone."""
-
-
-def base_name(op: str) -> str:
-    """``"aten::bernoulli_.float"`` -> ``"bernoulli"``."""
-    return op.removeprefix("aten::").partition(".")[0].removesuffix("_")
 
 
 def is_random(op: str) -> bool:

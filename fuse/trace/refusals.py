@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from fuse.trace.bind import bind
-from fuse.trace.fitting import unfit
-from fuse.trace.functional import find_overload, is_out, schema_of
+from fuse.trace.bind import bind, named
+from fuse.trace.fitting import result_view, unfit
+from fuse.trace.functional import base_name, find_overload, is_out, schema_of
 from fuse.trace.node import DtypeArg, HostArg, Node, NumberArg, Operand, TensorArg
 from fuse.trace.products import PRODUCTS
 from fuse.trace.promote import promoted_operands, result_type
@@ -57,7 +57,7 @@ UPDATES = frozenset(
 
 def refusal(node: Node) -> str | None:
     """Why the host should decide about a call, or ``None``."""
-    base = _base(node)
+    base = base_name(node.target)
     if base in ONE_DTYPE and len({operand.view.dtype for operand in _read(node)}) > 1:
         return "its operands differ in dtype"
     check = _CHECKS.get(base)
@@ -67,11 +67,6 @@ def refusal(node: Node) -> str | None:
         if reason is not None:
             return reason
     return unfit(node) or _overlap(node) or _converts_out(node)
-
-
-def _base(node: Node) -> str:
-    """The operator's name, whichever overload: ``uniform_`` computes itself."""
-    return node.target.partition(".")[0].removesuffix("_")
 
 
 def _read(node: Node) -> list[Operand]:
@@ -108,7 +103,7 @@ def _overlap(node: Node) -> str | None:
 
 def _only_read(node: Node, written: int) -> list[Operand]:
     """The operands that must not be the one numbered ``written``."""
-    base = _base(node)
+    base = base_name(node.target)
     if base not in DISTINCT and base not in UPDATES:
         return []
     first = 1 if base in UPDATES else 0
@@ -159,19 +154,30 @@ def _view(node: Node, argument: Any) -> View | None:
     return node.operands[argument.index].view if isinstance(argument, TensorArg) else None
 
 
+def _dtype(node: Node, argument: Any) -> str | None:
+    """The dtype of a tensor or a number that PyTorch has wrapped into one; of a boolean, too."""
+    view = _view(node, argument)
+    if view is not None:
+        return view.dtype
+    if isinstance(argument, bool):
+        return "bool"
+    return argument.dtype if isinstance(argument, HostArg) else None
+
+
 def _uniform(node: Node, arguments: list[Any]) -> str | None:
     ends = [a.number for a in arguments if isinstance(a, NumberArg)]
     ends = ends or [a for a in arguments if isinstance(a, float)]
     return "from exceeds to" if len(ends) == 2 and ends[0] > ends[1] else None
 
 
+def _sum(node: Node, arguments: list[Any]) -> str | None:
+    boolean = named(node).get("alpha") is True
+    return "alpha is a boolean" if boolean and result_view(node).dtype != "bool" else None
+
+
 def _difference(node: Node, arguments: list[Any]) -> str | None:
-    dtypes = [
-        argument.dtype if isinstance(argument, HostArg) else getattr(view, "dtype", None)
-        for argument, view in ((a, _view(node, a)) for a in arguments[:2])
-    ]
-    boolean = "bool" in dtypes or any(isinstance(argument, bool) for argument in arguments[:2])
-    return "it subtracts booleans" if boolean else None
+    boolean = any(_dtype(node, argument) == "bool" for argument in arguments[:2])
+    return "it subtracts booleans" if boolean else _sum(node, arguments)
 
 
 def _masked_scatter(node: Node, arguments: list[Any]) -> str | None:
@@ -212,8 +218,7 @@ def _index_put(node: Node, arguments: list[Any]) -> str | None:
     target, value = _view(node, arguments[0]), _view(node, arguments[2])
     if target is None:
         return None
-    dtype = arguments[2].dtype if value is None else value.dtype
-    if dtype != target.dtype:
+    if _dtype(node, arguments[2]) != target.dtype:
         return "source and destination differ in dtype"
     indices = [_view(node, index) for index in arguments[1]]
     if (
@@ -282,7 +287,7 @@ def _converts_out(node: Node) -> str | None:
     outs = [is_out(argument) for argument in schema_of(node.op).arguments]
     if not any(outs) or not _read(node):  # a factory's dtype is that of its out=
         return None
-    base = _base(node)
+    base = base_name(node.target)
     pointwise = torch.Tag.pointwise in find_overload(node.op).tags
     strict = base in STRICT or node.target in STRICT_OVERLOADS
     if base in CONVERTS or pointwise and not strict:
@@ -325,6 +330,7 @@ def _on_meta(node: Node, value: Any) -> Any:
 _CHECKS: dict[str, Callable[[Node, list[Any]], str | None]] = {
     "_index_put_impl": _index_put,
     "_unsafe_index_put": _index_put,
+    "add": _sum,
     "bucketize": _bucketize,
     "convolution": _convolution,
     "convolution_overrideable": _convolution,

@@ -18,7 +18,8 @@ import torch
 from fuse.backends.xla import philox
 from fuse.backends.xla.rules import random
 from fuse.backends.xla.rules.context import RuleContext
-from fuse.trace.random_blocks import RANDOM, base_name, blocks, is_random
+from fuse.trace.functional import base_name
+from fuse.trace.random_blocks import RANDOM, blocks, is_random
 from fuse.trace.spec import TensorSpec
 from tests.backend.rule_harness import RULES, unreached
 
