@@ -47,6 +47,7 @@ SAME_ERROR: dict[str, Call] = {
     "in place to another shape": lambda d: ones(2, device=d).add_(ones(3, 2, device=d)),
     "in place to an integer": lambda d: ones(2, device=d, dtype=torch.int64).mul_(0.5),
     "in place into an expanded tensor": lambda d: ones(1, device=d).expand(3).add_(1),
+    "copy of a row over all": lambda d: overlapping(ones(3, 2, device=d)),
     "leaf in place": lambda d: torch.ones(2, device=d, requires_grad=True).mul_(2),
     "backward of a vector": lambda d: (torch.ones(2, device=d, requires_grad=True) * 2).backward(),
     "backward twice": lambda d: twice(torch.ones(1, device=d, requires_grad=True).exp()),
@@ -111,6 +112,10 @@ SAME_ERROR: dict[str, Call] = {
 def twice(loss: torch.Tensor) -> None:
     loss.backward()
     loss.backward()
+
+
+def overlapping(whole: torch.Tensor) -> torch.Tensor:
+    return whole.copy_(whole[0])
 
 
 def error_of(call: Call, device: torch.device) -> Exception:

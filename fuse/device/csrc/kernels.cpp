@@ -147,7 +147,11 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool) {
   if (self.is_same(source)) {
     return self;
   }
-  const at::Tensor expanded = source.sizes() == self.sizes() ? source : source.expand(self.sizes());
+  const bool expands = source.sizes() != self.sizes();
+  if (expands && source.device() == self.device()) {
+    at::assert_no_partial_overlap(self, source); // of the source as given, as PyTorch does
+  }
+  const at::Tensor expanded = expands ? source.expand(self.sizes()) : source;
   if (self.is_conj() || self.is_neg()) {
     // The memory holds the conjugate (or negative): write that.
     at::Tensor plain = self.is_conj() ? self.conj() : at::_neg_view(self);
