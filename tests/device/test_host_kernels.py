@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 import jax
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -284,6 +285,26 @@ def test_other_attention_stays_in_xla(calls: list[str]):
     attend((2, 2, 8, 8), None, torch.float32)  # small
     attend((4, 4, 64, 32), None, torch.bfloat16)
     assert calls == []
+
+
+@pytest.mark.skipif(create().platform != "cpu", reason="other platforms have convolutions")
+def test_an_error_in_a_share_is_the_executables():
+    """The handler has returned by then: the error comes with the result that XLA waits for."""
+    torch.tpu.init()
+    window = {"stride": [1, 1], "padding": [0, 0], "dilation": [1, 1], "output_padding": [0, 0]}
+    out = jax.ShapeDtypeStruct((4, 8, 38, 38), "float32")
+
+    @jax.jit
+    def convolve(x: jax.Array, weight: jax.Array) -> jax.Array:
+        result: jax.Array = host_kernels.call(
+            "fuse_convolution", out, x, weight, **window, transposed=False, groups=1
+        )
+        return result + 1
+
+    x = np.ones((4, 5, 40, 40), np.float32)
+    with pytest.raises(jax.errors.JaxRuntimeError, match=r"to have 3 channels, but got 5"):
+        convolve(x, np.ones((8, 3, 3, 3), np.float32)).block_until_ready()
+    assert float(convolve(x, np.ones((8, 5, 3, 3), np.float32))[3, 7, 37, 37]) == 46
 
 
 def test_a_kernel_is_called_inside_a_transform():

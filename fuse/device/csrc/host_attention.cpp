@@ -77,7 +77,7 @@ class Split {
 // Operands are [B, H, L, E], each a part of its buffer: four sizes, four strides and the offset of
 // its first element. `out` is [B, L, H, E], `logarithm` [B, H, L]. Without `bias_sizes` there is no
 // bias, and its buffer is any.
-ffi::Error attention(
+ffi::Future attention(
     ffi::ThreadPool pool,
     ffi::AnyBuffer query,
     ffi::AnyBuffer key,
@@ -98,7 +98,7 @@ ffi::Error attention(
   const at::Tensor result = laid(*out, kHeadsInside);
   const at::Tensor sums = dense(*logarithm);
   const Split split(pool, q, k);
-  Shares::run(pool, split.shares(), [&](int64_t share) {
+  return Shares::start(pool, split.shares(), [=](int64_t share) {
     auto [made, made_sums] = at::_scaled_dot_product_flash_attention_for_cpu(
         split.part(q, share),
         split.part(k, share),
@@ -110,11 +110,10 @@ ffi::Error attention(
     split.part(result, share).copy_(made);
     split.part(sums, share).copy_(made_sums);
   });
-  return ffi::Error::Success();
 }
 
 // The gradients of query, key and value, each [B, L, H, E].
-ffi::Error attention_gradient(
+ffi::Future attention_gradient(
     ffi::ThreadPool pool,
     ffi::AnyBuffer grad,
     ffi::AnyBuffer query,
@@ -146,7 +145,7 @@ ffi::Error attention_gradient(
       laid(*grad_key, kHeadsInside),
       laid(*grad_value, kHeadsInside)};
   const Split split(pool, q, k);
-  Shares::run(pool, split.shares(), [&](int64_t share) {
+  return Shares::start(pool, split.shares(), [=](int64_t share) {
     auto [made_query, made_key, made_value] =
         at::_scaled_dot_product_flash_attention_for_cpu_backward(
             split.part(g, share),
@@ -163,7 +162,6 @@ ffi::Error attention_gradient(
     split.part(results[1], share).copy_(made_key);
     split.part(results[2], share).copy_(made_value);
   });
-  return ffi::Error::Success();
 }
 
 } // namespace

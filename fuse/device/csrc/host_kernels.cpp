@@ -6,6 +6,7 @@
 #include <ATen/ops/convolution_backward.h>
 
 #include <array>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -28,7 +29,55 @@ double products(const ffi::AnyBuffer& weight, const ffi::AnyBuffer& positions) {
       static_cast<double>(positions.element_count()) / channels;
 }
 
-ffi::Error convolution(
+// How a window moves: a copy of the attributes, which are gone before the last share ends.
+class Window {
+ public:
+  Window(
+      Integers stride,
+      Integers padding,
+      Integers dilation,
+      Integers output_padding,
+      bool transposed,
+      int64_t groups)
+      : stride_(stride.begin(), stride.end()),
+        padding_(padding.begin(), padding.end()),
+        dilation_(dilation.begin(), dilation.end()),
+        output_padding_(output_padding.begin(), output_padding.end()),
+        transposed_(transposed),
+        groups_(groups) {}
+
+  at::Tensor convolve(const at::Tensor& x, const at::Tensor& weight) const {
+    return at::convolution(
+        x, weight, {}, stride_, padding_, dilation_, transposed_, output_padding_, groups_);
+  }
+  // The gradient of the input where `which` is 0, of the weight where it is 1.
+  at::Tensor gradient(
+      const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight, int64_t which) const {
+    auto [grad_input, grad_weight, grad_bias] = at::convolution_backward(
+        grad,
+        x,
+        weight,
+        std::nullopt,
+        stride_,
+        padding_,
+        dilation_,
+        transposed_,
+        output_padding_,
+        groups_,
+        std::array<bool, 3>{which == 0, which == 1, false});
+    return which == 0 ? grad_input : grad_weight;
+  }
+
+ private:
+  std::vector<int64_t> stride_;
+  std::vector<int64_t> padding_;
+  std::vector<int64_t> dilation_;
+  std::vector<int64_t> output_padding_;
+  bool transposed_;
+  int64_t groups_;
+};
+
+ffi::Future convolution(
     ffi::ThreadPool pool,
     ffi::AnyBuffer input,
     ffi::AnyBuffer weight,
@@ -41,24 +90,18 @@ ffi::Error convolution(
     int64_t groups) {
   const double work = products(weight, transposed ? input : *out);
   const int64_t shares = Shares::count(pool, input.dimensions()[0], work, kProductGrain);
-  Shares::run(pool, shares, [&](int64_t share) {
-    at::Tensor result = at::convolution(
-        rows(input, share, shares),
-        rows(weight),
-        std::nullopt,
-        list(stride),
-        list(padding),
-        list(dilation),
-        transposed,
-        list(output_padding),
-        groups);
-    rows(*out, share, shares).copy_(result);
+  const Window window(stride, padding, dilation, output_padding, transposed, groups);
+  const at::Tensor x = dense(input);
+  const at::Tensor w = dense(weight);
+  const at::Tensor result = dense(*out);
+  return Shares::start(pool, shares, [=](int64_t share) {
+    const auto part = [=](const at::Tensor& t) { return Shares::part(t, 0, share, shares); };
+    part(result).copy_(window.convolve(part(x), w));
   });
-  return ffi::Error::Success();
 }
 
-// The gradient of the input where `which` is 0, of the weight where it is 1.
-ffi::Error convolution_gradient(
+// As `Window::gradient`. Each share makes a gradient of the weight from its own samples.
+ffi::Future convolution_gradient(
     ffi::ThreadPool pool,
     ffi::AnyBuffer grad,
     ffi::AnyBuffer input,
@@ -73,30 +116,28 @@ ffi::Error convolution_gradient(
     int64_t which) {
   const double work = products(weight, transposed ? input : grad);
   const int64_t shares = Shares::count(pool, input.dimensions()[0], work, kProductGrain);
-  std::vector<at::Tensor> parts(static_cast<size_t>(shares));
-  Shares::run(pool, shares, [&](int64_t share) {
-    auto [grad_input, grad_weight, grad_bias] = at::convolution_backward(
-        rows(grad, share, shares),
-        rows(input, share, shares),
-        rows(weight),
-        std::nullopt,
-        list(stride),
-        list(padding),
-        list(dilation),
-        transposed,
-        list(output_padding),
-        groups,
-        std::array<bool, 3>{which == 0, which == 1, false});
-    if (which == 0) {
-      rows(*out, share, shares).copy_(grad_input);
-    } else {
-      parts[static_cast<size_t>(share)] = grad_weight;
-    }
-  });
-  if (which == 1) {
-    add_up(rows(*out), parts);
+  const Window window(stride, padding, dilation, output_padding, transposed, groups);
+  const at::Tensor g = dense(grad);
+  const at::Tensor x = dense(input);
+  const at::Tensor w = dense(weight);
+  const at::Tensor result = dense(*out);
+  const auto part = [=](const at::Tensor& t, int64_t share) {
+    return Shares::part(t, 0, share, shares);
+  };
+  if (which == 0) {
+    return Shares::start(pool, shares, [=](int64_t share) {
+      part(result, share).copy_(window.gradient(part(g, share), part(x, share), w, which));
+    });
   }
-  return ffi::Error::Success();
+  auto made = std::make_shared<std::vector<at::Tensor>>(static_cast<size_t>(shares));
+  return Shares::start(
+      pool,
+      shares,
+      [=](int64_t share) {
+        made->at(static_cast<size_t>(share)) =
+            window.gradient(part(g, share), part(x, share), w, which);
+      },
+      [=] { add_up(result, *made); });
 }
 
 // The attributes that say how a window moves, in the order of the handlers' arguments.

@@ -6,6 +6,8 @@
 #include <ATen/ops/native_layer_norm.h>
 #include <ATen/ops/native_layer_norm_backward.h>
 
+#include <array>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -32,7 +34,7 @@ std::optional<at::Tensor> given(bool there, const ffi::AnyBuffer& buffer) {
 
 // x and the result are [rows, width], weight and bias [width] or, where absent, any buffer;
 // mean and rstd are [rows, 1].
-ffi::Error layer_norm(
+ffi::Future layer_norm(
     ffi::ThreadPool pool,
     ffi::AnyBuffer x,
     ffi::AnyBuffer weight,
@@ -47,18 +49,20 @@ ffi::Error layer_norm(
   const auto beta = given(biased, bias);
   const int64_t width = x.dimensions()[1];
   const int64_t shares = share_count(pool, x);
-  Shares::run(pool, shares, [&](int64_t share) {
+  const at::Tensor input = dense(x);
+  const std::array<at::Tensor, 3> results{dense(*out), dense(*mean), dense(*rstd)};
+  return Shares::start(pool, shares, [=](int64_t share) {
+    const auto part = [=](const at::Tensor& t) { return Shares::part(t, 0, share, shares); };
     auto [normal, means, deviations] =
-        at::native_layer_norm(rows(x, share, shares), {width}, gamma, beta, eps);
-    rows(*out, share, shares).copy_(normal);
-    rows(*mean, share, shares).copy_(means);
-    rows(*rstd, share, shares).copy_(deviations);
+        at::native_layer_norm(part(input), {width}, gamma, beta, eps);
+    part(results[0]).copy_(normal);
+    part(results[1]).copy_(means);
+    part(results[2]).copy_(deviations);
   });
-  return ffi::Error::Success();
 }
 
 // The gradients of x, weight and bias. Each share sums its own rows for the latter two.
-ffi::Error layer_norm_gradient(
+ffi::Future layer_norm_gradient(
     ffi::ThreadPool pool,
     ffi::AnyBuffer grad,
     ffi::AnyBuffer x,
@@ -71,25 +75,32 @@ ffi::Error layer_norm_gradient(
   const at::Tensor gamma = dense(weight);
   const int64_t width = x.dimensions()[1];
   const int64_t shares = share_count(pool, x);
-  std::vector<at::Tensor> weights(static_cast<size_t>(shares));
-  std::vector<at::Tensor> biases(static_cast<size_t>(shares));
-  Shares::run(pool, shares, [&](int64_t share) {
-    auto [made, made_weight, made_bias] = at::native_layer_norm_backward(
-        rows(grad, share, shares),
-        rows(x, share, shares),
-        {width},
-        rows(mean, share, shares),
-        rows(rstd, share, shares),
-        gamma,
-        gamma, // only whether there is a bias matters
-        {true, true, true});
-    rows(*grad_x, share, shares).copy_(made);
-    weights[static_cast<size_t>(share)] = made_weight;
-    biases[static_cast<size_t>(share)] = made_bias;
-  });
-  add_up(dense(*grad_weight), weights);
-  add_up(dense(*grad_bias), biases);
-  return ffi::Error::Success();
+  const std::array<at::Tensor, 4> operands{dense(grad), dense(x), dense(mean), dense(rstd)};
+  const std::array<at::Tensor, 3> results{dense(*grad_x), dense(*grad_weight), dense(*grad_bias)};
+  auto weights = std::make_shared<std::vector<at::Tensor>>(static_cast<size_t>(shares));
+  auto biases = std::make_shared<std::vector<at::Tensor>>(static_cast<size_t>(shares));
+  return Shares::start(
+      pool,
+      shares,
+      [=](int64_t share) {
+        const auto part = [=](const at::Tensor& t) { return Shares::part(t, 0, share, shares); };
+        auto [made, made_weight, made_bias] = at::native_layer_norm_backward(
+            part(operands[0]),
+            part(operands[1]),
+            {width},
+            part(operands[2]),
+            part(operands[3]),
+            gamma,
+            gamma, // only whether there is a bias matters
+            {true, true, true});
+        part(results[0]).copy_(made);
+        weights->at(static_cast<size_t>(share)) = made_weight;
+        biases->at(static_cast<size_t>(share)) = made_bias;
+      },
+      [=] {
+        add_up(results[1], *weights);
+        add_up(results[2], *biases);
+      });
 }
 
 } // namespace

@@ -43,7 +43,7 @@ void multiply(
 }
 
 // x[*, m, k] @ y[*, k, n]; the orders say how the operands lie in memory, the result is row-major.
-ffi::Error product(
+ffi::Future product(
     ffi::ThreadPool pool,
     ffi::AnyBuffer x,
     ffi::AnyBuffer y,
@@ -57,8 +57,8 @@ ffi::Error product(
   const int64_t parts =
       result.dim() > 2 ? result.size(0) : std::max(result.size(0), result.size(1));
   const int64_t shares = Shares::count(pool, parts, work, kShareProducts, kSharesPerThread);
-  Shares::run(pool, shares, [&](int64_t share) { multiply(left, right, result, share, shares); });
-  return ffi::Error::Success();
+  return Shares::start(
+      pool, shares, [=](int64_t share) { multiply(left, right, result, share, shares); });
 }
 
 // The operands and the result of one group: the rows (or columns) from `start` to `end`, and
@@ -89,7 +89,7 @@ struct Group {
 
 // As `product`, but group after group: each ends where `ends` says and begins where the one
 // before it ends. What lies in no group is 0.
-ffi::Error grouped_product(
+ffi::Future grouped_product(
     ffi::ThreadPool pool,
     ffi::AnyBuffer x,
     ffi::AnyBuffer y,
@@ -117,12 +117,11 @@ ffi::Error grouped_product(
   const double work = inner * static_cast<double>(result.size(-2) * result.size(-1));
   const int64_t parts = std::max(result.size(-2), result.size(-1));
   const int64_t shares = Shares::count(pool, parts, work, kShareProducts, kSharesPerThread);
-  Shares::run(pool, shares, [&](int64_t share) {
+  return Shares::start(pool, shares, [=, groups = std::move(groups)](int64_t share) {
     for (const Group& group : groups) {
       multiply(group.x, group.y, group.out, share, shares);
     }
   });
-  return ffi::Error::Success();
 }
 
 } // namespace
