@@ -37,7 +37,8 @@ class BareKernels {
 
 // Work split into shares that XLA's threads work off, the calling one with them. Nobody waits for
 // the others: the handler returns a future, and the thread that ends the last share goes on with
-// what needs the result. Waking a thread that waited instead took 50 to 400 us a call on two cores.
+// what needs the result. Where it was another one than the thread that would have waited, two calls
+// of three, waking that took 80 us (median of the products of a GPT's training step, two cores).
 class Shares {
  public:
   // At most `each` shares a thread and one a part, each worth at least `grain` of `work`.
