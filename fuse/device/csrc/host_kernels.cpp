@@ -95,8 +95,7 @@ ffi::Future convolution(
   const at::Tensor w = dense(weight);
   const at::Tensor result = dense(*out);
   return Shares::start(pool, shares, [=](int64_t share) {
-    const auto part = [=](const at::Tensor& t) { return Shares::part(t, 0, share, shares); };
-    part(result).copy_(window.convolve(part(x), w));
+    rows(result, share, shares).copy_(window.convolve(rows(x, share, shares), w));
   });
 }
 
@@ -121,12 +120,10 @@ ffi::Future convolution_gradient(
   const at::Tensor x = dense(input);
   const at::Tensor w = dense(weight);
   const at::Tensor result = dense(*out);
-  const auto part = [=](const at::Tensor& t, int64_t share) {
-    return Shares::part(t, 0, share, shares);
-  };
   if (which == 0) {
     return Shares::start(pool, shares, [=](int64_t share) {
-      part(result, share).copy_(window.gradient(part(g, share), part(x, share), w, which));
+      rows(result, share, shares)
+          .copy_(window.gradient(rows(g, share, shares), rows(x, share, shares), w, which));
     });
   }
   auto made = std::make_shared<std::vector<at::Tensor>>(static_cast<size_t>(shares));
@@ -135,7 +132,7 @@ ffi::Future convolution_gradient(
       shares,
       [=](int64_t share) {
         made->at(static_cast<size_t>(share)) =
-            window.gradient(part(g, share), part(x, share), w, which);
+            window.gradient(rows(g, share, shares), rows(x, share, shares), w, which);
       },
       [=] { add_up(result, *made); });
 }

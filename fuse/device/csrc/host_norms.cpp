@@ -52,12 +52,11 @@ ffi::Future layer_norm(
   const at::Tensor input = dense(x);
   const std::array<at::Tensor, 3> results{dense(*out), dense(*mean), dense(*rstd)};
   return Shares::start(pool, shares, [=](int64_t share) {
-    const auto part = [=](const at::Tensor& t) { return Shares::part(t, 0, share, shares); };
     auto [normal, means, deviations] =
-        at::native_layer_norm(part(input), {width}, gamma, beta, eps);
-    part(results[0]).copy_(normal);
-    part(results[1]).copy_(means);
-    part(results[2]).copy_(deviations);
+        at::native_layer_norm(rows(input, share, shares), {width}, gamma, beta, eps);
+    rows(results[0], share, shares).copy_(normal);
+    rows(results[1], share, shares).copy_(means);
+    rows(results[2], share, shares).copy_(deviations);
   });
 }
 
@@ -83,17 +82,16 @@ ffi::Future layer_norm_gradient(
       pool,
       shares,
       [=](int64_t share) {
-        const auto part = [=](const at::Tensor& t) { return Shares::part(t, 0, share, shares); };
         auto [made, made_weight, made_bias] = at::native_layer_norm_backward(
-            part(operands[0]),
-            part(operands[1]),
+            rows(operands[0], share, shares),
+            rows(operands[1], share, shares),
             {width},
-            part(operands[2]),
-            part(operands[3]),
+            rows(operands[2], share, shares),
+            rows(operands[3], share, shares),
             gamma,
             gamma, // only whether there is a bias matters
             {true, true, true});
-        part(results[0]).copy_(made);
+        rows(results[0], share, shares).copy_(made);
         weights->at(static_cast<size_t>(share)) = made_weight;
         biases->at(static_cast<size_t>(share)) = made_bias;
       },

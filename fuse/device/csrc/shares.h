@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -85,30 +86,34 @@ class Shares {
   }
 
   void complete() {
-    if (finish_ != nullptr && !failed_) {
+    if (finish_ != nullptr && !error_.has_value()) {
       attempt(finish_);
     }
     body_ = nullptr; // XLA goes on within the calls below, long after this memory is of use
     finish_ = nullptr;
-    if (failed_) {
-      promise_.SetError(xla::ffi::Error::Internal(error_));
+    if (error_.has_value()) {
+      promise_.SetError(xla::ffi::Error::Internal(*error_));
     } else {
       promise_.SetAvailable();
     }
   }
 
-  // Keeps the first error: PyTorch's kernels throw nothing but exceptions of the standard's kind.
+  // Whatever is thrown is kept: a share that did not count would leave the future pending for ever.
   template <typename Function>
   void attempt(const Function& function) {
     try {
       const BareKernels kernels;
       function();
     } catch (const std::exception& error) {
-      std::lock_guard<std::mutex> lock(mutex_);
-      if (!failed_.exchange(true)) {
-        error_ = error.what();
-      }
+      fail(error.what());
+    } catch (...) {
+      fail("a kernel threw what is no std::exception");
     }
+  }
+
+  void fail(const char* text) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    error_ = error_.value_or(text); // the first one
   }
 
   const int64_t count_;
@@ -117,10 +122,14 @@ class Shares {
   std::atomic<int64_t> next_{0};
   std::atomic<int64_t> done_{0};
   std::mutex mutex_;
-  std::string error_;
-  std::atomic<bool> failed_{false};
+  std::optional<std::string> error_;
   xla::ffi::Promise promise_;
 };
+
+// The share's part of the first dimension.
+inline at::Tensor rows(const at::Tensor& whole, int64_t share, int64_t shares) {
+  return Shares::part(whole, 0, share, shares);
+}
 
 // Writes the sum of what the shares made, in their order: the same sum every time. For `finish`.
 inline void add_up(const at::Tensor& total, const std::vector<at::Tensor>& parts) {
