@@ -77,6 +77,11 @@ STRIDES: dict[str, Callable[[torch.device], Any]] = {
         transposed(d), torch.ones(3, 4, 5).to(d), out=empty(d)
     ),
     "where": lambda d: torch.where(transposed(d) > 0, transposed(d), transposed(d), out=empty(d)),
+    "floor_divide": lambda d: torch.floor_divide(transposed(d), transposed(d), out=empty(d)),
+    "hardshrink": lambda d: torch.ops.aten.hardshrink.out(transposed(d), out=empty(d)),
+    "complex": lambda d: torch.complex(transposed(d), transposed(d), out=empty(d, torch.complex64)),
+    "polar": lambda d: torch.polar(transposed(d), transposed(d), out=empty(d, torch.complex64)),
+    "mvlgamma": lambda d: torch.mvlgamma(transposed(d) + 1, 2, out=empty(d)),
     "sum": lambda d: torch.sum(transposed(d), 0, out=empty(d)),
     "cat": lambda d: torch.cat([transposed(d), transposed(d)], out=empty(d)),
     "qr": lambda d: torch.linalg.qr(square(d), out=(empty(d), empty(d))),

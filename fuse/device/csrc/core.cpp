@@ -2,6 +2,7 @@
 // time that building takes.
 #include "ahead.cpp" // NOLINT(bugprone-suspicious-include)
 #include "buffer.cpp" // NOLINT
+#include "cpu_layouts.cpp" // NOLINT
 #include "cut.cpp" // NOLINT
 #include "describe.cpp" // NOLINT
 #include "device.cpp" // NOLINT
@@ -11,6 +12,7 @@
 #include "host.cpp" // NOLINT
 #include "host_draws.cpp" // NOLINT
 #include "host_values.cpp" // NOLINT
+#include "infer.cpp" // NOLINT
 #include "kernels.cpp" // NOLINT
 #include "masked_put.cpp" // NOLINT
 #include "module.cpp" // NOLINT

@@ -133,7 +133,17 @@ class Recorder {
   // describe.cpp: a call never seen before
   TrieNode* add_child(
       const c10::OperatorHandle& op, const OpInfo& info, c10::ArrayRef<c10::IValue> arguments);
-  // The metadata of the call's results, from PyTorch's meta kernels; false where there is none.
+  bool describe(
+      TrieNode& node,
+      const c10::OperatorHandle& op,
+      const OpInfo& info,
+      c10::ArrayRef<c10::IValue> arguments);
+  static void add_to_index(TrieNode& parent);
+  static PyRef to_python(
+      const c10::IValue& value, OpInfo::Kind kind, size_t& operand, size_t& scalar);
+  PyRef operands_to_python();
+
+  // infer.cpp: the metadata of its results, from PyTorch's meta kernels; false where there is none
   bool infer(
       TrieNode& node,
       const c10::OperatorHandle& op,
@@ -144,22 +154,16 @@ class Recorder {
       const c10::OperatorHandle& op,
       const OpInfo& info,
       c10::ArrayRef<c10::IValue> arguments);
+  bool run_on_meta(const c10::OperatorHandle& op, torch::jit::Stack& stack);
   Inferences::Key inference_key() const;
-  bool describe(
-      TrieNode& node,
-      const c10::OperatorHandle& op,
-      const OpInfo& info,
-      c10::ArrayRef<c10::IValue> arguments);
   // `meta` are the arguments on meta tensors, those of out= resized by inference.
-  void describe_writes(
+  void infer_writes(
       TrieNode& node,
       const c10::OperatorHandle& op,
       const OpInfo& info,
       c10::ArrayRef<c10::IValue> arguments,
       const torch::jit::Stack& meta);
-  static void add_to_index(TrieNode& parent);
-  PyRef to_python(const c10::IValue& value, OpInfo::Kind kind, size_t& operand, size_t& scalar);
-  PyRef operands_to_python();
+  void infer_resize(TrieNode& node, uint32_t operand, const at::Tensor& after) const;
 
   // cut.cpp
   void cut_locked(CutReason reason, bool ragged = false);
