@@ -63,6 +63,10 @@ class Backend(ABC):
     def shares_host_memory(self) -> bool:
         """Whether arrays lie in the host's memory, so that its kernels can run on them."""
 
+    def wakes_host_threads(self) -> bool:
+        """Whether chunks run on threads of the host, which may take longer to wake than a chunk."""
+        return False
+
     def use_host_kernels(self, library: Path) -> None:  # noqa: B027  (most have no use for it)
         """Take what the native core ``library`` offers; called before anything is compiled."""
 

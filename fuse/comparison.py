@@ -114,12 +114,14 @@ def compare(
     before = Counter(engine.host_calls.fallbacks)
     engine.inspector = inspector
     core.set_shape_cap(0)  # an operation that runs uncompiled would not be recorded
+    core.set_brief_calls(0)
     try:
         result = fn(*args)  # held until it has been computed: what nobody holds never is
         core.cut(lazy.CUTS["synchronize"])
     finally:
         engine.inspector = None
         core.set_shape_cap(engine.shape_cap)
+        core.set_brief_calls(engine.brief_calls)
     del result
     inspector.count_fallbacks(Counter(engine.host_calls.fallbacks) - before)
     return inspector.outcome()

@@ -61,10 +61,12 @@ def max_operations() -> int:
 
 def shape_cap() -> int:
     """``FUSE_SHAPE_CAP``: shapes one place compiles before it runs uncompiled (8; 0: any)."""
-    text = os.environ.get("FUSE_SHAPE_CAP", "8")
-    if not text.isdigit():
-        raise ConfigError(describe(f"FUSE_SHAPE_CAP={text!r} is not a whole number"))
-    return int(text)
+    return _count("FUSE_SHAPE_CAP", 8)
+
+
+def brief_calls() -> int:
+    """``FUSE_BRIEF_TRACE``: calls up to which a small trace runs uncompiled (32; 0: none)."""
+    return _count("FUSE_BRIEF_TRACE", 32)
 
 
 def in_flight_bytes() -> int:
@@ -170,6 +172,13 @@ def cache_record() -> Path | None:
 def lease_seconds() -> int:
     """``FUSE_CACHE_LEASE_SECONDS``: the longest wait for another process's compile (120)."""
     return _positive("FUSE_CACHE_LEASE_SECONDS", 120)
+
+
+def _count(name: str, default: int) -> int:
+    text = os.environ.get(name, str(default))
+    if not text.isdigit():
+        raise ConfigError(describe(f"{name}={text!r} is not a whole number"))
+    return int(text)
 
 
 def _positive(name: str, default: int) -> int:

@@ -18,7 +18,8 @@ def explain(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation:
     The call really happens, once. Whatever was recorded before it is handed on and waited
     for first and is not part of it; what the call leaves recorded is handed on at its end.
     Every chunk is waited for, so that its time is its own: the call takes longer than it
-    does unwatched where chunks would have run beside the program. What ``fn`` raises is
+    does unwatched where chunks would have run beside the program, and brief traces are
+    recorded that would have run uncompiled. What ``fn`` raises is
     raised here.
     """
     core, engine = lazy.core(), lazy.engine()
@@ -26,6 +27,7 @@ def explain(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation:
     engine.wait()
     before, timeline = stats(), Timeline()
     engine.watch(timeline)
+    core.set_brief_calls(0)  # what runs uncompiled leaves nothing to describe
     start = time.perf_counter()
     try:
         fn(*args, **kwargs)
@@ -33,4 +35,5 @@ def explain(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation:
     finally:
         stop = time.perf_counter()
         engine.watch(None)
+        core.set_brief_calls(engine.brief_calls)
     return Explanation.of(gather(timeline, before, stats(), start, stop))

@@ -98,6 +98,11 @@ class Engine:
         self._process = os.getpid()
         call_at_exit(self._save)
 
+    @property
+    def brief_calls(self) -> int:
+        """Calls up to which a small trace that is read at once runs uncompiled; 0: none."""
+        return config.brief_calls() if self.backend.wakes_host_threads() else 0
+
     # ---- a call never seen ------------------------------------------------------------
 
     def describe(

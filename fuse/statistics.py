@@ -14,7 +14,7 @@ def stats() -> dict[str, Any]:
     ``traces``, ``cuts`` (reason -> count), ``chunks`` (executed), ``compiles``,
     ``compile_seconds``, ``cache`` and ``cache_events``, ``host_fallbacks`` (operator ->
     count), ``shape_caps`` (operator -> places whose shapes keep changing),
-    ``uncompiled_operations`` (run there), ``known_calls`` (nodes of the trie),
+    ``uncompiled_operations`` (run there, or in brief traces), ``known_calls`` (nodes of the trie),
     ``prunes`` (how often the least recent half of them was forgotten),
     ``started_early`` (traces whose first chunks ran while they were recorded) and
     ``started_in_vain`` (those that ended otherwise, or failed: what they made was dropped).

@@ -19,6 +19,8 @@ _cache = tempfile.TemporaryDirectory(prefix="fuse-tests-")
 os.environ["FUSE_CACHE_DIR"] = _cache.name
 # One process runs more programs here than a user's does: its first places see many shapes.
 os.environ.setdefault("FUSE_SHAPE_CAP", "0")
+# The tests' programs are small, and are to be compiled, also when they come by again.
+os.environ.setdefault("FUSE_BRIEF_TRACE", "0")
 
 MODES = ("debug", "strict", "fused")
 

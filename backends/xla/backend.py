@@ -93,6 +93,9 @@ class XlaBackend(Backend):
     def shares_host_memory(self) -> bool:  # noqa: D102
         return bool(self.platform == "cpu")
 
+    def wakes_host_threads(self) -> bool:  # noqa: D102
+        return self.shares_host_memory()
+
     def use_host_kernels(self, library: Path) -> None:  # noqa: D102
         if self.platform == "cpu":
             host_kernels.register(library)

@@ -121,6 +121,7 @@ def _start() -> None:
     native.set_mode(MODES[instance.mode])
     native.set_limit(instance.max_operations)
     native.set_shape_cap(instance.shape_cap)
+    native.set_brief_calls(instance.brief_calls)
     _pid = os.getpid()
     _state.update(core=native, engine=instance, meta=meta.register())
     _state["composites"] = composites.register()
@@ -141,6 +142,7 @@ def switch_backend(name: str) -> None:
     if engine().backend.name != name:
         core().forget()
         engine().switch(name)
+        core().set_brief_calls(engine().brief_calls)
 
 
 def _make_generators(native: ModuleType, count: int) -> tuple[torch.Generator, ...]:

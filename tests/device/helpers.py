@@ -100,7 +100,7 @@ def run(code: str, **environment: str) -> str:
 
 
 @contextmanager
-def recorder(limit: int | None = None, shape_cap: int = 0) -> Iterator[None]:
+def recorder(limit: int | None = None, shape_cap: int = 0, brief_calls: int = 0) -> Iterator[None]:
     """The block starts with an empty trie, other bounds, and nothing warned about yet."""
     core, engine = lazy.core(), lazy.engine()
     torch.tpu.synchronize()
@@ -108,12 +108,35 @@ def recorder(limit: int | None = None, shape_cap: int = 0) -> Iterator[None]:
     engine.host_calls.said.clear()
     core.set_limit(limit or engine.max_operations)
     core.set_shape_cap(shape_cap)
+    core.set_brief_calls(brief_calls)
     try:
         yield
     finally:
         torch.tpu.synchronize()
         core.set_limit(engine.max_operations)
         core.set_shape_cap(engine.shape_cap)
+        core.set_brief_calls(engine.brief_calls)
+
+
+class Counted:
+    """What the recorder did in a block.
+
+    Attributes:
+        recorded: operations.
+        uncompiled: operations that ran uncompiled.
+        chunks: that were executed.
+    """
+
+    def __enter__(self) -> Counted:
+        self._before = fuse.stats()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        torch.tpu.synchronize()
+        after = fuse.stats()
+        self.recorded = after["operations"] - self._before["operations"]
+        self.chunks = after["chunks"] - self._before["chunks"]
+        self.uncompiled = after["uncompiled_operations"] - self._before["uncompiled_operations"]
 
 
 class Block(nn.Module):

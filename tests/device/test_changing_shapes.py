@@ -13,7 +13,7 @@ from torch import nn
 import fuse
 from fuse.device import lazy
 from fuse.host_calls import ShapeCapWarning
-from tests.device.helpers import DEVICE, Block, mode, recorder
+from tests.device.helpers import DEVICE, Block, Counted, mode, recorder
 
 CPU = torch.device("cpu")
 KNOWN = 4
@@ -34,20 +34,6 @@ def capping(shapes: int) -> Iterator[None]:
 def capped() -> Iterator[None]:
     with capping(KNOWN):
         yield
-
-
-class Counted:
-    """What the recorder did in a block."""
-
-    def __enter__(self) -> Counted:
-        self._before = fuse.stats()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        torch.tpu.synchronize()
-        after = fuse.stats()
-        self.recorded = after["operations"] - self._before["operations"]
-        self.uncompiled = after["uncompiled_operations"] - self._before["uncompiled_operations"]
 
 
 def grow(device: torch.device, length: int) -> list[float]:

@@ -1,6 +1,7 @@
 // The core as one translation unit: PyTorch's headers are read once, which is most of the
 // time that building takes.
 #include "ahead.cpp" // NOLINT(bugprone-suspicious-include)
+#include "brief.cpp" // NOLINT
 #include "buffer.cpp" // NOLINT
 #include "cpu_layouts.cpp" // NOLINT
 #include "cut.cpp" // NOLINT

@@ -51,6 +51,7 @@ void widen(
 
 void Recorder::start_trace() {
   drop_started();
+  drop_brief();
   settle_dead();
   {
     std::lock_guard<std::mutex> guard(Morgue::global().mutex());
@@ -285,6 +286,7 @@ void Recorder::cut_locked(CutReason reason, bool ragged) {
   first_->ragged_end.ends(ragged, operations_);
   settle_dead();
   std::vector<int32_t> live = live_values();
+  first_->brief_end.ends(is_brief(reason, live.size()));
   if (!live.empty()) {
     std::vector<int32_t> donatable = donatable_leaves();
     GilGuard gil;

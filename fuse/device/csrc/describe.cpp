@@ -152,6 +152,9 @@ TrieNode* Recorder::add_child(
   if (!describe(*node, op, info, arguments)) {
     return nullptr;
   }
+  if (!info.brief) {
+    info.brief = runs_briefly(op);
+  }
   node->words.assign(call_.words.begin(), call_.words.end());
   TrieNode* result = node.get();
   cursor_->children.push_back(std::move(node));

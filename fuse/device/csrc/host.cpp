@@ -21,8 +21,8 @@ constexpr int64_t kSmall = 1 << 16; // elements: some 10 us of a product with a 
 // One call on the host: which device tensors became which CPU tensors.
 class HostCall {
  public:
-  HostCall(const OpInfo& info, torch::jit::Stack* stack, bool ragged)
-      : info_(info), stack_(stack), ragged_(ragged), start_(stack->size() - info.kinds.size()) {
+  HostCall(const OpInfo& info, torch::jit::Stack* stack, HostRun run)
+      : info_(info), stack_(stack), run_(run), start_(stack->size() - info.kinds.size()) {
     for (size_t at = start_; at < stack->size(); ++at) {
       originals_.push_back(std::move((*stack)[at]));
     }
@@ -88,6 +88,13 @@ class HostCall {
     at::Tensor bytes;
   };
 
+  bool ragged() const {
+    return run_ == HostRun::Ragged;
+  }
+  bool uncompiled() const {
+    return run_ != HostRun::Fallback;
+  }
+
   template <typename Function>
   static void for_tensors(const c10::IValue& value, Function&& function) {
     if (value.isTensor()) {
@@ -115,7 +122,7 @@ class HostCall {
         }
         Buffer* buffer = Buffer::of(tensor);
         at::Tensor bytes = bytes_of(memory_behind(buffer, false));
-        const bool in_place = ragged_ && buffer->array.defined() &&
+        const bool in_place = uncompiled() && buffer->array.defined() &&
             buffer->array.use_count() == 1 && buffer->array->writable_host() &&
             bytes.is_alias_of(buffer->array->host());
         owned_.push_back({buffer, in_place ? bytes : bytes.clone()});
@@ -157,9 +164,10 @@ class HostCall {
     if (is_host_value(tensor, *buffer)) {
       return buffer->array->host();
     }
-    const at::Tensor memory = memory_behind(buffer, ragged_);
+    const at::Tensor memory = memory_behind(buffer, uncompiled());
     at::Tensor view = view_of(tensor, memory);
-    if (ragged_ && tensor.is_contiguous() && covers_storage(tensor) && buffer->array.defined() &&
+    if (uncompiled() && tensor.is_contiguous() && covers_storage(tensor) &&
+        buffer->array.defined() &&
         memory.is_alias_of(buffer->array->host())) { // not where it is padded
       buffer->array->set_host(view); // as this tensor, mostly a weight, will be read again
     }
@@ -230,7 +238,7 @@ class HostCall {
   void assign(Buffer* buffer, const at::Tensor& bytes, uint32_t layout) const {
     // An overwritten buffer keeps its kind: parameters updated from ragged gradients stay compiled.
     // One that had no value yet (a copy to another dtype) is of the kind of what it is made from.
-    buffer->ragged = buffer->ragged || (ragged_ && !buffer->array.defined() && !buffer->pending);
+    buffer->ragged = buffer->ragged || (ragged() && !buffer->array.defined() && !buffer->pending);
     Recorder::global().assign(buffer, c10::make_intrusive<ArrayHandle>(bytes), layout);
   }
 
@@ -279,13 +287,13 @@ class HostCall {
         std::move(storage), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), result.dtype());
     tensor.unsafeGetTensorImpl()->set_sizes_and_strides(result.sizes(), result.strides());
     buffer->array = c10::make_intrusive<ArrayHandle>(std::move(result));
-    buffer->ragged = ragged_;
+    buffer->ragged = ragged();
     return tensor;
   }
 
   const OpInfo& info_;
   torch::jit::Stack* stack_;
-  bool ragged_;
+  HostRun run_;
   size_t start_;
   int64_t elements_ = 0; // of all operands
   c10::Device device_{c10::DeviceType::PrivateUse1, 0};
@@ -303,20 +311,21 @@ void run_on_host(
     const OpInfo& info,
     torch::jit::Stack* stack,
     const std::string& why,
-    bool ragged) {
+    HostRun run) {
   ReadReason reason(CutReason::HostFallback);
-  HostCall call(info, stack, ragged);
-  if (!ragged || !call.draw_on_device(op)) {
-    const OneThread one_thread(ragged && call.is_small());
+  HostCall call(info, stack, run);
+  const bool uncompiled = run != HostRun::Fallback;
+  if (!uncompiled || !call.draw_on_device(op)) {
+    const OneThread one_thread(uncompiled && call.is_small());
     call.seed();
     // First the kernel: where PyTorch refuses the call, its error is the user's, not a fallback.
     // It wrote to copies, so that a refusal of the fallback itself changes nothing either.
     op.callBoxed(stack);
   }
-  if (!ragged || !why.empty()) {
+  if (!uncompiled || !why.empty()) {
     GilGuard gil;
     call_engine(
-        ragged ? "ragged" : "host_fallback", pack(make_string(info.name), make_string(why)));
+        uncompiled ? "ragged" : "host_fallback", pack(make_string(info.name), make_string(why)));
   }
   call.finish();
 }

@@ -14,12 +14,12 @@ namespace fuse {
 
 // Runs a call through PyTorch's CPU kernels on host views of its operands; results and
 // overwritten operands come back as host values, moved to the backend where it reads them.
-// `ragged` marks them as made where shapes keep changing, which is not counted as a fallback.
+// A ragged call marks them as such; only a fallback is counted as one.
 void run_on_host(
     const c10::OperatorHandle& op,
     const OpInfo& info,
     torch::jit::Stack* stack,
     const std::string& why,
-    bool ragged);
+    HostRun run);
 
 } // namespace fuse

@@ -73,6 +73,13 @@ PyObject* set_shape_cap(PyObject*, PyObject* argument) {
   END_HANDLE_TH_ERRORS
 }
 
+PyObject* set_brief_calls(PyObject*, PyObject* argument) {
+  HANDLE_TH_ERRORS
+  Recorder::global().set_brief_calls(static_cast<size_t>(PyLong_AsLong(argument)));
+  Py_RETURN_NONE;
+  END_HANDLE_TH_ERRORS
+}
+
 PyObject* cut(PyObject*, PyObject* argument) {
   HANDLE_TH_ERRORS
   Recorder::global().cut(static_cast<CutReason>(PyLong_AsLong(argument)));
@@ -180,6 +187,7 @@ PyMethodDef methods[] = {
     {"set_limit", set_limit, METH_O, "Operations after which a trace is cut."},
     {"set_most_nodes", set_most_nodes, METH_O, "Calls that the trie of known streams may hold."},
     {"set_shape_cap", set_shape_cap, METH_O, "Shapes one place may have before it is capped."},
+    {"set_brief_calls", set_brief_calls, METH_O, "Calls up to which a trace is brief; 0: none."},
     {"cut", cut, METH_O, "Cut with the reason of this number."},
     {"forget", forget, METH_NOARGS, "Drop every known stream."},
     {"stats", stats, METH_NOARGS, "Counters of the recorder."},

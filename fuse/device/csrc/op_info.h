@@ -3,6 +3,7 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 
+#include <atomic>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,7 @@ struct OpInfo {
   Draws draws = Draws::No;
   int generator = -1; // the argument that is one, or none
   int size = -1; // the argument that is the result's size, or none
+  mutable std::atomic<bool> brief{false}; // may run as part of a brief trace
 
   static const OpInfo& of(const c10::OperatorHandle& op);
   // Declares that positional arguments of `name` are written though the schema says nothing.

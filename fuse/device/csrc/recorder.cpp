@@ -95,27 +95,31 @@ void Recorder::record(const c10::OperatorHandle& op, const OpInfo& info, torch::
   if (mode() == Mode::Fused && reads_ragged(torch::jit::last(*stack, info.kinds.size()))) {
     // What is computed from a ragged value stays uncompiled, at the speed of PyTorch's CPU
     // kernels: going back and forth would cost a cut for every few operations.
-    run_ragged(op, info, stack);
+    run_uncompiled(op, info, stack, HostRun::Ragged);
+    return;
+  }
+  if (goes_on_briefly(info, torch::jit::last(*stack, info.kinds.size()))) {
+    run_uncompiled(op, info, stack, HostRun::Brief);
     return;
   }
   std::string why;
-  bool ragged = false;
+  HostRun run = HostRun::Fallback;
   {
     Lock lock(*this);
     if (try_record(op, info, stack)) {
       return;
     }
     why = refusal_;
-    ragged = ragged_;
+    run = host_run_;
   }
-  uncompiled_.fetch_add(ragged, std::memory_order_relaxed);
-  run_on_host(op, info, stack, why, ragged);
+  uncompiled_.fetch_add(run != HostRun::Fallback, std::memory_order_relaxed);
+  run_on_host(op, info, stack, why, run);
 }
 
-void Recorder::run_ragged(
-    const c10::OperatorHandle& op, const OpInfo& info, torch::jit::Stack* stack) {
+void Recorder::run_uncompiled(
+    const c10::OperatorHandle& op, const OpInfo& info, torch::jit::Stack* stack, HostRun run) {
   uncompiled_.fetch_add(1, std::memory_order_relaxed);
-  run_on_host(op, info, stack, "", true);
+  run_on_host(op, info, stack, "", run);
 }
 
 bool Recorder::try_record(
@@ -130,9 +134,8 @@ bool Recorder::try_record(
   try {
     encode(info, arguments);
     node = find_child(op, info, arguments);
-    ragged_ = node == nullptr ? storms()
-                              : (cursor_->capped && among_storms()) || always_ends_ragged(*node);
-    if (ragged_) {
+    host_run_ = runs_uncompiled(node, info, arguments);
+    if (host_run_ != HostRun::Fallback) {
       node = nullptr;
     } else if (node == nullptr) {
       node = add_child(op, info, arguments);
@@ -207,6 +210,18 @@ TrieNode* Recorder::find_child(
     }
   }
   return nullptr;
+}
+
+HostRun Recorder::runs_uncompiled(
+    TrieNode* node, const OpInfo& info, c10::ArrayRef<c10::IValue> arguments) {
+  const bool ragged =
+      node == nullptr ? storms() : (cursor_->capped && among_storms()) || always_ends_ragged(*node);
+  if (ragged) {
+    return HostRun::Ragged;
+  }
+  refusal_.clear();
+  return node != nullptr && begins_brief(*node, info, arguments) ? HostRun::Brief
+                                                                 : HostRun::Fallback;
 }
 
 bool Recorder::storms() {
@@ -440,6 +455,17 @@ void Recorder::set_most_nodes(size_t nodes) {
 void Recorder::set_shape_cap(uint32_t shapes) {
   Lock lock(*this);
   shape_cap_ = shapes;
+}
+
+void Recorder::give_up_brief() {
+  Lock lock(*this);
+  drop_brief();
+}
+
+void Recorder::set_brief_calls(size_t calls) {
+  Lock lock(*this);
+  brief_calls_ = calls;
+  end_brief();
 }
 
 void Recorder::set_limit(size_t operations) {

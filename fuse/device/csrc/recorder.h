@@ -36,6 +36,10 @@ enum class CutReason : uint8_t {
 };
 const char* cut_reason_name(CutReason reason);
 
+// Why a call runs on the host: the backend cannot, the shapes at its place keep changing, or it is
+// part of a brief trace.
+enum class HostRun : uint8_t { Fallback, Ragged, Brief };
+
 struct RecorderStats {
   uint64_t operations = 0, known = 0, traces = 0, nodes = 0, uncompiled = 0, prunes = 0;
   uint64_t started_early = 0, started_in_vain = 0; // traces begun early: with their plan, or not
@@ -48,8 +52,15 @@ class Recorder {
 
   // The boxed kernel: records the call on top of `stack`, or runs it on the host.
   void record(const c10::OperatorHandle& op, const OpInfo& info, torch::jit::Stack* stack);
-  // Runs a call on the host as a ragged one: see run_on_host.
-  void run_ragged(const c10::OperatorHandle& op, const OpInfo& info, torch::jit::Stack* stack);
+  // Runs a call on the host, ragged or brief: see run_on_host.
+  void run_uncompiled(
+      const c10::OperatorHandle& op, const OpInfo& info, torch::jit::Stack* stack, HostRun run);
+  // Whether the next call follows others that run uncompiled as a brief trace, and whether this
+  // one does so too: if not, the trace was not brief. Without the mutex.
+  bool follows_brief() const {
+    return brief_.load(std::memory_order_relaxed) != nullptr;
+  }
+  bool goes_on_briefly(const OpInfo& info, c10::ArrayRef<c10::IValue> arguments);
   // Hands the recorded trace on. No effect where nothing is recorded.
   void cut(CutReason reason);
   // The concrete array of a buffer, after a cut if its value is pending; `ragged` if a call reads
@@ -61,6 +72,10 @@ class Recorder {
   void set_limit(size_t operations);
   // How many calls the trie of known streams may hold.
   void set_most_nodes(size_t nodes);
+  // A host read ends what runs uncompiled as a brief trace, if anything does: see brief.cpp.
+  void end_brief();
+  // Up to how many calls a trace is brief; 0: none.
+  void set_brief_calls(size_t calls);
   // How many shapes one place of a stream may have before it runs uncompiled; 0: any number.
   void set_shape_cap(uint32_t shapes);
   void set_mode(Mode mode);
@@ -111,14 +126,19 @@ class Recorder {
   bool try_record(const c10::OperatorHandle& op, const OpInfo& info, torch::jit::Stack* stack);
   TrieNode* find_child(
       const c10::OperatorHandle& op, const OpInfo& info, c10::ArrayRef<c10::IValue> arguments);
+  // Whether a call, a known one or none, runs uncompiled, and why; Fallback if it does not.
+  HostRun runs_uncompiled(TrieNode* node, const OpInfo& info, c10::ArrayRef<c10::IValue> arguments);
   // Whether a call of a shape never seen here runs uncompiled, and whether one of a known shape
   // does, between others.
   bool storms();
   bool among_storms();
   // Whether a trace that begins with this call runs uncompiled.
   bool always_ends_ragged(TrieNode& node);
+  bool may_run_uncompiled() const {
+    return mode() == Mode::Fused && !AnyShape::here();
+  }
   bool caps_shapes() const {
-    return shape_cap_ != 0 && mode() == Mode::Fused && !AnyShape::here();
+    return shape_cap_ != 0 && may_run_uncompiled();
   }
   bool generalise(
       TrieNode& child,
@@ -129,6 +149,20 @@ class Recorder {
   void write_buffer(Buffer* buffer, uint32_t layout);
   at::Tensor make_tensor(const NewTensor& spec);
   void draw_random(const TrieNode& node, c10::ArrayRef<c10::IValue> arguments);
+
+  // brief.cpp
+  // Whether the trace that ends now, leaving so many values alive, is brief.
+  bool is_brief(CutReason reason, size_t live) const;
+  // Whether calls of an operator, once one has been recorded, may run uncompiled as part of one:
+  // what draws random numbers takes an executable, and a few operators have no kernel on the CPU.
+  // What has never been recorded may be a fallback, which is counted.
+  static bool runs_briefly(const c10::OperatorHandle& op);
+  bool may_be_brief(const OpInfo& info, c10::ArrayRef<c10::IValue> arguments) const;
+  // Whether a trace that begins with this call is expected to be one.
+  bool begins_brief(TrieNode& node, const OpInfo& info, c10::ArrayRef<c10::IValue> arguments);
+  // What ran uncompiled was not brief.
+  void drop_brief();
+  void give_up_brief();
 
   // describe.cpp: a call never seen before
   TrieNode* add_child(
@@ -201,7 +235,10 @@ class Recorder {
   bool crowded_ = false; // whether plans hold too many executables
   uint32_t shape_cap_ = 8;
   std::atomic<uint64_t> uncompiled_{0};
-  bool ragged_ = false; // whether the last call runs uncompiled for its changing shapes
+  HostRun host_run_ = HostRun::Fallback; // why the last call runs on the host, if it does
+  size_t brief_calls_ = 0;
+  std::atomic<int64_t> brief_left_{0}; // calls that may still follow
+  std::atomic<TrieNode*> brief_{nullptr}; // where what runs uncompiled as a brief trace began
   std::unique_ptr<TrieNode> root_;
   TrieNode* cursor_ = nullptr;
   TrieNode* first_ = nullptr; // where the trace began, if it has

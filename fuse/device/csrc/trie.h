@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "brief_end.h"
 #include "op_info.h"
 #include "python_bridge.h"
 #include "shape_place.h"
@@ -175,6 +176,7 @@ struct TrieNode {
   std::vector<Plan> plans;
   std::unique_ptr<Ahead> ahead; // where the first stages of a plan can start
   RaggedEnd ragged_end; // of the traces that begin here; of children of the root
+  BriefEnd brief_end; // as well
 
   // Calls `function` with every node at and below this one, each before those below it.
   template <typename Function>
