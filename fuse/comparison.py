@@ -113,7 +113,8 @@ def compare(
     inspector = _Inspector(engine, pair, (rtol, atol))
     before = Counter(engine.host_calls.fallbacks)
     engine.inspector = inspector
-    core.set_shape_cap(0)  # an operation that runs uncompiled would not be recorded
+    # An operation that runs uncompiled would not be recorded.
+    core.set_shape_cap(0)
     core.set_brief_calls(0)
     try:
         result = fn(*args)  # held until it has been computed: what nobody holds never is

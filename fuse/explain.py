@@ -19,8 +19,7 @@ def explain(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation:
     for first and is not part of it; what the call leaves recorded is handed on at its end.
     Every chunk is waited for, so that its time is its own: the call takes longer than it
     does unwatched where chunks would have run beside the program, and brief traces are
-    recorded that would have run uncompiled. What ``fn`` raises is
-    raised here.
+    recorded that would have run uncompiled. What ``fn`` raises is raised here.
     """
     core, engine = lazy.core(), lazy.engine()
     core.cut(lazy.CUTS["synchronize"])

@@ -11,7 +11,7 @@ from torch import nn
 import fuse
 from fuse.device import lazy
 from fuse.errors import ConfigError
-from tests.device.helpers import DEVICE, Counted, recorder
+from tests.device.helpers import DEVICE, Counted, mode, recorder
 
 CPU = torch.device("cpu")
 PATIENCE = 4
@@ -81,15 +81,11 @@ def test_other_traces_are_compiled(name: str):
     assert counted.chunks >= 1 and counted.uncompiled == 0
 
 
-@pytest.mark.parametrize("mode", ["debug", "strict"])
-def test_only_fused_eager_has_brief_traces(mode: str):
-    before = fuse.get_mode()
-    fuse.set_mode(mode)
-    try:
+@pytest.mark.parametrize("name", ["debug", "strict"])
+def test_only_fused_eager_has_brief_traces(name: str):
+    with mode(name):
         act = policy(DEVICE)
         assert settled(lambda: act(0.5)).uncompiled == 0
-    finally:
-        fuse.set_mode(before)
 
 
 def test_another_backend_computes_brief_traces_itself():

@@ -5,6 +5,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 
 #include "recorder.h"
+#include "tensors_in.h"
 
 namespace fuse {
 
@@ -39,21 +40,13 @@ bool reads_little(const at::Tensor& tensor, bool written) {
 }
 
 bool reads_little(const OpInfo& info, c10::ArrayRef<c10::IValue> arguments) {
-  for (size_t at = 0; at < arguments.size(); ++at) {
-    const c10::IValue& value = arguments[at];
-    if (value.isTensor()) {
-      if (!reads_little(value.toTensor(), info.written[at])) {
-        return false;
-      }
-    } else if (value.isTensorList() || value.isOptionalTensorList()) {
-      for (const c10::IValue& item : value.toListRef()) {
-        if (item.isTensor() && !reads_little(item.toTensor(), info.written[at])) {
-          return false;
-        }
-      }
-    }
+  bool little = true;
+  for (size_t at = 0; little && at < arguments.size(); ++at) {
+    for_tensors(arguments[at], [&](const at::Tensor& tensor) {
+      little = little && reads_little(tensor, info.written[at]);
+    });
   }
-  return true;
+  return little;
 }
 
 } // namespace

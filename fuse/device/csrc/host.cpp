@@ -11,6 +11,7 @@
 #include "host_draws.h"
 #include "host_values.h"
 #include "one_thread.h"
+#include "tensors_in.h"
 
 namespace fuse {
 
@@ -95,19 +96,6 @@ class HostCall {
     return run_ != HostRun::Fallback;
   }
 
-  template <typename Function>
-  static void for_tensors(const c10::IValue& value, Function&& function) {
-    if (value.isTensor()) {
-      function(value.toTensor());
-    } else if (value.isTensorList() || value.isOptionalTensorList()) {
-      for (const c10::IValue& item : value.toListRef()) {
-        if (item.isTensor()) {
-          function(item.toTensor());
-        }
-      }
-    }
-  }
-
   // Memory that the kernel may write, for every buffer it writes: the buffer's own where
   // nobody else can see it, else a copy.
   void own_written() {
@@ -175,29 +163,11 @@ class HostCall {
   }
 
   c10::IValue to_host(const c10::IValue& value) {
-    if (value.isTensor()) {
-      return to_host(value.toTensor());
-    }
-    if (value.isTensorList()) {
-      c10::List<at::Tensor> list;
-      for (const c10::IValue& item : value.toListRef()) {
-        list.push_back(to_host(item.toTensor()));
-      }
-      return list;
-    }
-    if (value.isOptionalTensorList()) {
-      c10::List<std::optional<at::Tensor>> list;
-      for (const c10::IValue& item : value.toListRef()) {
-        list.push_back(
-            item.isTensor() ? std::make_optional(to_host(item.toTensor())) : std::nullopt);
-      }
-      return list;
-    }
     if (value.isDevice() && value.toDevice().is_privateuseone()) {
       device_ = value.toDevice();
       return c10::Device(c10::DeviceType::CPU);
     }
-    return value;
+    return map_tensors(value, [this](const at::Tensor& tensor) { return to_host(tensor); });
   }
 
   void store_written(const c10::IValue& original, const c10::IValue& host) {

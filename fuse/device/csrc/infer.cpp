@@ -1,6 +1,5 @@
 // The metadata of a call's results, from PyTorch's meta kernels.
 #include <ATen/EmptyTensor.h>
-#include <ATen/core/List.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/strides.h>
@@ -11,6 +10,7 @@
 
 #include "cpu_layouts.h"
 #include "recorder.h"
+#include "tensors_in.h"
 
 namespace fuse {
 
@@ -25,30 +25,13 @@ at::Tensor to_meta(const at::Tensor& tensor) {
 }
 
 c10::IValue to_meta(const c10::IValue& value) {
-  if (value.isTensor()) {
-    return to_meta(value.toTensor());
-  }
-  if (value.isTensorList()) {
-    c10::List<at::Tensor> list;
-    for (const c10::IValue& item : value.toListRef()) {
-      list.push_back(to_meta(item.toTensor()));
-    }
-    return list;
-  }
-  if (value.isOptionalTensorList()) {
-    c10::List<std::optional<at::Tensor>> list;
-    for (const c10::IValue& item : value.toListRef()) {
-      list.push_back(item.isTensor() ? std::make_optional(to_meta(item.toTensor())) : std::nullopt);
-    }
-    return list;
-  }
   if (value.isDevice()) {
     return c10::Device(c10::DeviceType::Meta);
   }
   if (value.isGenerator()) {
     return {};
   }
-  return value;
+  return map_tensors(value, [](const at::Tensor& tensor) { return to_meta(tensor); });
 }
 
 NewTensor spec_of(const at::Tensor& meta) {

@@ -1,4 +1,4 @@
-// The only place where the native core meets Python objects.
+// What the native core meets Python with: the GIL, references, and calls of the engine.
 #pragma once
 
 #include <Python.h>
