@@ -20,15 +20,16 @@ import fuse.backends.xla.rules  # noqa: F401  (fills the table of rules)
 from fuse.backends.base import Backend, Chunk
 from fuse.backends.decomposed import Decompositions
 from fuse.backends.xla import dispatch, host_kernels
+from fuse.backends.xla.chains import Chain, chains
 from fuse.backends.xla.emit import Scalars, Setting, emit_node
 from fuse.backends.xla.executable import XlaExecutable
 from fuse.backends.xla.options import cpu_options
 from fuse.backends.xla.options import version as options_version
 from fuse.backends.xla.passing import passed
-from fuse.backends.xla.products import batches, sums
+from fuse.backends.xla.products import Batch, Sum, batches, sums
 from fuse.backends.xla.program import emit_chunk
 from fuse.backends.xla.rules.registry import RULES, STATIC_SCALARS, Unsupported
-from fuse.backends.xla.stacking import stacking
+from fuse.backends.xla.stacking import Group, stacking
 from fuse.backends.xla.stacks import Row, Stacks
 from fuse.backends.xla.steps import ordered
 from fuse.backends.xla.updates import updated
@@ -157,7 +158,10 @@ class XlaBackend(Backend):
         batched = [one for one in batches(chunk) if apart.isdisjoint(one.nodes)]
         stacks = stacking(chunk, self._by_element, apart)
         program, passing, donated = passed(chunk, stacks)
-        order = ordered(program, (*stacks.groups, *added, *batched))
+        merged: list[Group | Sum | Batch | Chain] = [*stacks.groups, *added, *batched]
+        if host_kernels.known(self.platform):
+            merged += chains(program, {place for one in merged for place in one.nodes})
+        order = ordered(program, merged)
         setting = Setting(self.platform, self.decompositions.get, updated(program, self.platform))
         function = emit_chunk(program, order, stacks, setting)
         with jax.enable_x64(True):

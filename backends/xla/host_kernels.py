@@ -22,6 +22,7 @@ import torch
 TARGETS: Final = (
     "fuse_attention",
     "fuse_attention_gradient",
+    "fuse_chain",
     "fuse_convolution",
     "fuse_convolution_gradient",
     "fuse_grouped_product",
@@ -41,7 +42,7 @@ def register(library: Path) -> None:
     for target in TARGETS:
         handler = jax.ffi.pycapsule(getattr(handlers, target))
         jax.ffi.register_ffi_target(target, handler, platform="cpu")
-    _registered["kernels"] = f"torch {torch.__version__}, 8"
+    _registered["kernels"] = f"torch {torch.__version__}, 9"
 
 
 def version() -> str:
@@ -85,8 +86,8 @@ def _call(
     return function(*values, **{name: _attribute(value) for name, value in attributes.items()})
 
 
-def _attribute(value: bool | int | float | Sequence[int]) -> Any:
-    if isinstance(value, bool):
+def _attribute(value: bool | int | float | Sequence[int] | np.ndarray) -> Any:
+    if isinstance(value, bool | np.ndarray):
         return value
     if isinstance(value, float):
         return np.float64(value)

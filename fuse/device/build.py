@@ -32,6 +32,7 @@ UNITS = (
     "core.cpp",
     "autocast.cpp",
     "host_attention.cpp",
+    "host_chains.cpp",
     "host_kernels.cpp",
     "host_norms.cpp",
     "host_products.cpp",
