@@ -134,6 +134,13 @@ def test_what_lies_between_is_part_of_it(found: list[Chain], act: Callable, name
     ]]  # fmt: skip
 
 
+def test_a_norm_without_weights(found: list[Chain]):
+    torch.manual_seed(0)
+    layers = [nn.Linear(128, 128), nn.LayerNorm(128, elementwise_affine=False), nn.Linear(128, 128)]
+    same(nn.Sequential(*layers), numbers(512 * CORES, 128))
+    assert kernels(found) == [["biased product", "layer norm", "biased product"]]
+
+
 def test_nan_and_infinity_pass(found: list[Chain]):
     torch.manual_seed(0)
     x = numbers(256 * CORES, 128)

@@ -35,7 +35,7 @@ namespace ffi = xla::ffi;
 
 using Tensors = std::vector<at::Tensor>;
 
-// ---- the kernels, in the order in which `chains.py` numbers them ----------------------------
+// ---- the kernels, in the order in which `links.py` numbers them -----------------------------
 
 void product(const Tensors& in, Tensors& out, const double*) {
   at::mm_out(out[0], in[0], in[1]);
@@ -112,7 +112,7 @@ struct Step {
   std::vector<Part> out;
 };
 
-// Reads what `chains.py` wrote: for each step its kernel, the place of its numbers, and its
+// Reads what `chains.py` writes: for each step its kernel, the place of its numbers, and its
 // operands and results, each list after its length.
 class Reader {
  public:
