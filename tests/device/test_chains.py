@@ -220,6 +220,28 @@ def test_operations_beside_a_chain(found: list[Chain]):
     ]
 
 
+class Grown(nn.Module):
+    """A weight that reaches past what its memory held, which reads as zeros there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(128, 128) for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        weight = torch.ones(64, 128, device=x.device).resize_(128, 128)
+        if x.is_cpu:
+            weight[64:] = 0  # PyTorch's CPU leaves there what was in the memory
+        for layer in self.layers:
+            x = layer(x)
+        return x @ weight.t()
+
+
+def test_a_weight_whose_storage_has_grown(found: list[Chain]):
+    torch.manual_seed(0)
+    same(Grown(), numbers(256 * CORES, 128), tolerance=1e-4)
+    assert kernels(found) == [["biased product"] * 3]
+
+
 def test_small_work_and_strict_mode_have_no_chains(found: list[Chain]):
     torch.manual_seed(0)
     same(Block(), numbers(BATCH, 4, 128))
