@@ -78,13 +78,20 @@ def run(name: str, *args: Any, **kwargs: Any) -> tuple[list[Any], list[torch.Ten
 
 
 def check(
-    name: str, *args: Any, tolerance: tuple[float, float] | None = None, **kwargs: Any
+    name: str,
+    *args: Any,
+    tolerance: tuple[float, float] | None = None,
+    wide: bool = False,
+    **kwargs: Any,
 ) -> None:
     """Assert that the rule agrees with PyTorch's CPU kernel, NaN equal to NaN.
 
-    ``tolerance``, relative and absolute, is that of the dtype unless given.
+    ``tolerance``, relative and absolute, is that of the dtype unless given. ``wide`` compares half
+    precision with the kernel for float32, rounded once.
     """
     results, flat = run(name, *args, **kwargs)
+    if wide:
+        flat = rule_harness.widely(name, flat, *args, **kwargs)
     for result, want in zip(results, flat, strict=True):
         rtol, atol = tolerance or rule_harness.TOLERANCE.get(want.dtype, (1e-7, 1e-7))
         torch.testing.assert_close(

@@ -193,14 +193,36 @@ def run(name: str, *args: Any, **kwargs: Any) -> tuple[list[Any], list[torch.Ten
         return [to_tensor(r.astype(s.dtype)) for r, s in zip(results, spec, strict=True)], flat
 
 
+def widely(name: str, flat: list[torch.Tensor], *args: Any, **kwargs: Any) -> list[torch.Tensor]:
+    """What PyTorch's kernel for float32 makes of operands of half precision, rounded as ``flat``.
+
+    Its kernels for half precision round sums on the way on CPUs without such instructions.
+    """
+    halves = (torch.float16, torch.bfloat16)
+    operands = [
+        value.float() if isinstance(value, torch.Tensor) and value.dtype in halves else value
+        for value in args
+    ]
+    expected = find(name)(*operands, **kwargs)
+    made = _tensors(expected if isinstance(expected, (list, tuple)) else [expected])
+    return [value.to(known.dtype) for value, known in zip(made, flat, strict=True)]
+
+
 def check(
-    name: str, *args: Any, tolerance: tuple[float, float] | None = None, **kwargs: Any
+    name: str,
+    *args: Any,
+    tolerance: tuple[float, float] | None = None,
+    wide: bool = False,
+    **kwargs: Any,
 ) -> None:
     """Assert that the rule agrees with PyTorch's CPU kernel, NaN equal to NaN.
 
-    ``tolerance``, relative and absolute, is that of the dtype unless given.
+    ``tolerance``, relative and absolute, is that of the dtype unless given. ``wide`` compares half
+    precision with the kernel for float32, rounded once.
     """
     results, flat = run(name, *args, **kwargs)
+    if wide:
+        flat = widely(name, flat, *args, **kwargs)
     for result, want in zip(results, flat, strict=True):
         rtol, atol = tolerance or TOLERANCE.get(want.dtype, (1e-7, 1e-7))
         torch.testing.assert_close(

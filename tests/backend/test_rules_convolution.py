@@ -66,7 +66,7 @@ def test_forward(
 ) -> None:
     channels = weight[1] * given.get("groups", 1) if transposed else weight[0]
     operands = (r(*x, dtype=dtype), r(*weight, dtype=dtype), r(channels, dtype=dtype))
-    check("convolution", *operands, *attributes(len(x) - 2, transposed, given))
+    check("convolution", *operands, *attributes(len(x) - 2, transposed, given), wide=True)
 
 
 @pytest.mark.parametrize("transposed, x, weight, given", CASES)
@@ -99,7 +99,7 @@ def test_backward_half() -> None:
     options = attributes(2, False, {"padding": [1, 1]})
     operands = (r(2, 5, 6, 6), r(2, 4, 6, 6), r(5, 4, 3, 3))
     half = (operand.bfloat16() for operand in operands)
-    check("convolution_backward", *half, [5], *options, [True, True, True])
+    check("convolution_backward", *half, [5], *options, [True, True, True], wide=True)
 
 
 def test_empty_batch() -> None:
