@@ -135,9 +135,8 @@ def emit(chunk: Chunk, chain: Chain, values: dict[int, tuple[jax.Array, Layout]]
     values |= {value: (made[at], layouts[value]) for at, value in enumerate(outputs)}
     for place in chain.nodes:
         for value in chunk.nodes[place].results():
-            if (
-                value in needed and value not in values
-            ):  # zero but on CUDA: attention's random state
+            # Attention's random state, which only CUDA's kernels have: zero elsewhere.
+            if value in needed and value not in values:
                 layout = layouts[value]
                 values[value] = jnp.zeros(layout.shape, layout.dtype), layout
 

@@ -263,9 +263,7 @@ def _store(
 
 def _reaching(base: jax.Array, layout: Layout, view: View) -> tuple[jax.Array, Layout]:
     """The buffer padded with zeros where its storage has grown past it (resize_)."""
-    spans = zip(view.shape, view.strides, strict=True)
-    last = view.offset + sum((size - 1) * stride for size, stride in spans)
-    needed = 0 if 0 in view.shape else (last + 1) * ITEMSIZE[view.dtype]
+    needed = 0 if 0 in view.shape else (view.last + 1) * ITEMSIZE[view.dtype]
     if needed <= layout.nbytes:
         return base, layout
     whole = Layout(layout.dtype, (-(-needed // ITEMSIZE[layout.dtype]),))

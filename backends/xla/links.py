@@ -121,17 +121,11 @@ def _is_float(one: Operand | Result) -> bool:
     return one.view.dtype == one.layout.dtype == "float32"
 
 
-def _last(view: View, outermost: bool = True) -> int:
-    """The place in memory of a view's last number, with or without its first dimension."""
-    dims = list(zip(view.shape, view.strides, strict=True))[0 if outermost else 1 :]
-    return view.offset + sum((size - 1) * stride for size, stride in dims)
-
-
 def _whole(one: Operand | None) -> Part | None:
     """All of a value, as a matrix or row with its numbers in one piece one way or the other."""
     if one is None or 0 in one.view.shape or 1 not in one.view.strides or 0 in one.view.strides:
         return None
-    within = _last(one.view) < one.layout.numel  # not so where its storage has grown since
+    within = one.view.last < one.layout.numel  # not so where its storage has grown since
     return Part(one.value, one.view, Kind.WHOLE) if within else None
 
 
@@ -143,8 +137,7 @@ def _split(one: Operand | Result | None, view: View | None = None) -> Part | Non
     shape, strides = view.shape, view.strides
     if 0 in shape or len(shape) < 2 or shape[0] * strides[0] != one.layout.numel:
         return None
-    inside = _last(view, outermost=False) < strides[0]
-    return Part(one.value, view, Kind.SPLIT) if inside else None
+    return Part(one.value, view, Kind.SPLIT) if view.last < one.layout.numel else None
 
 
 def _rows(one: Operand | Result | None, width: int) -> Part | None:

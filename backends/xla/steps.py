@@ -20,8 +20,9 @@ def ordered(chunk: Chunk, merged: Sequence[Group | Sum | Batch | Chain]) -> tupl
     """Nodes, by place, and merged ones in an order in which each follows what it reads.
 
     There is one: the nodes of a group are equally far from the chunk's end, of a sum nothing but
-    the last value is read, and a batch reads inputs only. It is the nearest to the chunk's own, in
-    which merged nodes stand where the last of them does.
+    the last value is read, a batch reads inputs only, and nothing that a chain reads depends on
+    it. It is the nearest to the chunk's own, in which merged nodes stand where the last of them
+    does.
 
     Raises:
         VerifyError: there is none.

@@ -94,6 +94,12 @@ class View:
         """Number of logical elements, repeats of expanded dimensions counted."""
         return math.prod(self.shape)
 
+    @property
+    def last(self) -> int:
+        """The place in memory of the last element; of a view without elements it says nothing."""
+        spans = zip(self.shape, self.strides, strict=True)
+        return self.offset + sum((size - 1) * stride for size, stride in spans)
+
     def covers(self, layout: Layout) -> bool:
         """Whether this is all of the buffer's array as it lies, of whichever shape."""
         flat = self.numel == layout.numel and self.strides == contiguous_strides(self.shape)

@@ -157,14 +157,8 @@ def write_layout(view: View, storage_nbytes: int) -> Layout | None:
 def _check_bounds(numel: int, layout: Layout, view: View) -> None:
     if any(stride < 0 for stride in view.strides) or view.offset < 0:
         raise ValueError(f"view {view} has a negative stride or offset")
-    if view.numel and view.offset + _extent(view) >= numel:
+    if view.numel and view.last >= numel:
         raise ValueError(f"view {view} reaches outside its buffer {layout}")
-
-
-def _extent(view: View) -> int:
-    """Distance, in elements, from the view's first element to its last."""
-    pairs = zip(view.shape, view.strides, strict=True)
-    return sum((size - 1) * stride for size, stride in pairs)
 
 
 def _moving_dims(view: View) -> list[tuple[int, int]]:
@@ -266,8 +260,9 @@ def _window(layout: Layout, view: View, numel: int, inner: tuple[int, ...]) -> R
     if not moving:
         return None
     size, outermost = max(moving, key=lambda pair: pair[1])
-    full = size * outermost if len(moving) > 1 or outermost == 1 else _extent(view) + 1
-    taken = full if view.offset + full <= numel else _extent(view) + 1
+    span = view.last + 1 - view.offset
+    full = size * outermost if len(moving) > 1 or outermost == 1 else span
+    taken = full if view.offset + full <= numel else span
     base_shape = (full,) if len(moving) == 1 else _chain_shape(full, [s for _, s in moving])
     placed = _place(base_shape, view, 0)
     if placed is None:

@@ -252,7 +252,7 @@ def test_small_work_and_strict_mode_have_no_chains(found: list[Chain]):
 
 
 def test_shapes_and_masks_that_are_no_links(found: list[Chain]):
-    """Grouped heads, a bias of the scores, dropped parts: PyTorch's numbers all the same."""
+    """Grouped heads under a mask: PyTorch's numbers all the same."""
     torch.manual_seed(0)
 
     class Masked(Block):

@@ -26,19 +26,12 @@ constexpr size_t kDims = 4;
 // What an operand is of its buffer.
 at::Tensor part(const ffi::AnyBuffer& buffer, Integers view) {
   const at::IntArrayRef numbers = list(view);
-  const at::IntArrayRef sizes = numbers.slice(0, kDims);
-  const at::IntArrayRef strides = numbers.slice(kDims, kDims);
-  int64_t last = numbers[2 * kDims];
-  for (size_t dim = 0; dim < kDims; ++dim) {
-    last += (sizes[dim] - 1) * strides[dim];
-  }
-  TORCH_CHECK(
-      last < static_cast<int64_t>(buffer.element_count()), "an operand reaches past its buffer");
-  return at::from_blob(
-      buffer.typed_data<float>() + numbers[2 * kDims],
-      sizes,
-      strides,
-      at::TensorOptions().dtype(at::kFloat));
+  return part_of(
+      buffer.typed_data<float>(),
+      static_cast<int64_t>(buffer.element_count()),
+      numbers[2 * kDims],
+      numbers.slice(0, kDims),
+      numbers.slice(kDims, kDims));
 }
 
 // What is added to the scores, [B, H, L, S] with 1 for any of them; nothing without sizes.

@@ -9,7 +9,6 @@
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/clamp_min.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/mul.h>
@@ -217,13 +216,7 @@ class Chain {
       start += own ? 0 : value.count / samples_ * first;
       sizes[0] = sizes[0] / samples_ * count;
     }
-    int64_t last = start;
-    for (size_t dim = 0; dim < sizes.size(); ++dim) {
-      last += (sizes[dim] - 1) * part.strides[dim];
-    }
-    TORCH_CHECK(last < value.count, "an operand reaches past its buffer");
-    return at::from_blob(
-        value.data + start, sizes, part.strides, at::TensorOptions().dtype(at::kFloat));
+    return part_of(value.data, value.count, start, sizes, part.strides);
   }
 
   std::vector<Value> values_;

@@ -22,6 +22,17 @@ inline at::Tensor dense(const xla::ffi::AnyBuffer& buffer) {
       buffer.untyped_data(), list(buffer.dimensions()), at::TensorOptions().dtype(at::kFloat));
 }
 
+// The part of `count` float32 numbers that begins at `start`, of these sizes and strides.
+inline at::Tensor part_of(
+    float* data, int64_t count, int64_t start, at::IntArrayRef sizes, at::IntArrayRef strides) {
+  int64_t last = start;
+  for (size_t dim = 0; dim < sizes.size(); ++dim) {
+    last += (sizes[dim] - 1) * strides[dim];
+  }
+  TORCH_CHECK(last < count, "an operand reaches past its buffer");
+  return at::from_blob(data + start, sizes, strides, at::TensorOptions().dtype(at::kFloat));
+}
+
 // A float32 buffer as a tensor whose dimension `order[i]` is the i-th from the outside in memory.
 inline at::Tensor laid(const xla::ffi::AnyBuffer& buffer, at::IntArrayRef order) {
   auto dimensions = buffer.dimensions();
