@@ -185,7 +185,9 @@ def _recorded_overloads(has_rule: Any) -> list[str]:
             continue
         if any(argument.alias_info is not None for argument in schema.arguments):
             continue  # views have kernels of their own; writes reach the fallback
-        if name in _OWN or not has_rule(name) and any(has_kernel(full, k) for k in _COMPOSITE):
+        if has_kernel(full, "PrivateUse1"):
+            continue  # the native core's own
+        if name in _COMPOSED or not has_rule(name) and any(has_kernel(full, k) for k in _COMPOSITE):
             continue
         if has_kernel(full, "CompositeImplicitAutograd") and not has_kernel(full, "Autograd"):
             continue  # autograd differentiates its parts
@@ -197,17 +199,8 @@ _TOO_LAX = frozenset({"addr_", "addr.out", "mode.values"})
 """Overloads that write, whose composite kernels resize what they must not or know no device
 but PyTorch's own."""
 _COMPOSITE = ("CompositeExplicitAutograd", "CompositeImplicitAutograd")
-_OWN = frozenset(
+_COMPOSED = frozenset(
     [
-        "empty.memory_format",
-        "empty_strided",
-        "_copy_from",
-        "_copy_from_and_resize",
-        "_local_scalar_dense",
-        "nonzero",
-        "masked_select",
-        "equal",
-        "_fused_sdp_choice",
         "zeros",
         "ones",
         "full",
@@ -241,8 +234,7 @@ _OWN = frozenset(
         "unsafe_split.Tensor",
         "unsafe_split_with_sizes",
         "_unsafe_view",
-        "channel_shuffle",
     ]
 )
-"""Overloads with kernels in csrc/kernels.cpp, factories that PyTorch composes of these, and
-operators that are views in all but their schemas."""
+"""Factories that PyTorch composes of the core's kernels, and operators that are views in all but
+their schemas."""

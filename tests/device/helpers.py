@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -36,6 +36,13 @@ _times = itertools.count()
 def made() -> int:
     """Executables that had to be found outside memory so far: compiled, or loaded from disk."""
     return int(fuse.stats()["cache"]["memory"]["misses"])
+
+
+def host_calls(program: Callable[[], object]) -> int:
+    """The calls of ``program`` that ran uncompiled."""
+    before = fuse.stats()["uncompiled_operations"]
+    program()
+    return int(fuse.stats()["uncompiled_operations"]) - before
 
 
 def compile_anew(patch: pytest.MonkeyPatch) -> None:

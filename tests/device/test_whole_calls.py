@@ -3,7 +3,7 @@ mode or a subclass asks for what they are composed of."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -11,36 +11,9 @@ import torch.nn.functional as F
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
 
-import fuse
-from fuse.host_calls import ShapeCapWarning
-from tests.device.helpers import DEVICE, mode, recorder
+from tests.device.helpers import DEVICE, host_calls, mode
 
 CPU = torch.device("cpu")
-
-
-@pytest.fixture
-def ragged() -> Iterator[Callable[..., torch.Tensor]]:
-    """Makes a device tensor that counts as one of a changing shape."""
-    with recorder(shape_cap=2):
-        with pytest.warns(ShapeCapWarning, match="runs uncompiled"):
-            for length in range(2, 9):
-                zero = torch.ones(length, device=DEVICE).cumsum(0)[:1] * 0
-                zero.sum().item()
-
-        def make(*shape: int) -> torch.Tensor:
-            generator = torch.Generator().manual_seed(len(shape))
-            with torch.no_grad():
-                return torch.randn(shape, generator=generator).to(DEVICE) + zero.sum()
-
-        assert calls(lambda: make(2)) > 0, "the fixture's tensors are recorded"
-        yield make
-
-
-def calls(program: Callable[[], object]) -> int:
-    """The host calls of ``program``."""
-    before = fuse.stats()["uncompiled_operations"]
-    program()
-    return int(fuse.stats()["uncompiled_operations"]) - before
 
 
 PRODUCTS = [
@@ -53,8 +26,10 @@ PRODUCTS = [
 def test_products(left: tuple[int, ...], right: tuple[int, ...], ragged: Callable):
     x, y = ragged(*left), torch.randn(right).to(DEVICE)
     with torch.no_grad():
-        assert calls(lambda: x @ y) == 1
-        assert calls(lambda: torch.randn(2, 2).to(DEVICE) @ torch.ones(2, 2, device=DEVICE)) == 0
+        assert host_calls(lambda: x @ y) == 1
+        assert (
+            host_calls(lambda: torch.randn(2, 2).to(DEVICE) @ torch.ones(2, 2, device=DEVICE)) == 0
+        )
         torch.testing.assert_close((x @ y).cpu(), x.cpu() @ y.cpu())
         found = (x @ y).relu()
     torch.testing.assert_close(found.cpu(), (x.cpu() @ y.cpu()).relu())
@@ -67,10 +42,10 @@ def test_linear_layers(shape: tuple[int, ...], biased: bool, ragged: Callable):
     bias = torch.randn(5).to(DEVICE) if biased else None
     expected = F.linear(x.cpu(), weight.cpu(), None if bias is None else bias.cpu())
     with torch.no_grad():
-        assert calls(lambda: F.linear(x, weight, bias)) == 1
+        assert host_calls(lambda: F.linear(x, weight, bias)) == 1
         torch.testing.assert_close(F.linear(x, weight, bias).cpu(), expected)
     weight.requires_grad_(False)
-    assert calls(lambda: F.linear(x, weight, bias)) == 1  # nothing asks for a gradient
+    assert host_calls(lambda: F.linear(x, weight, bias)) == 1  # nothing asks for a gradient
 
 
 def test_a_result_is_the_callers_own(ragged: Callable):
@@ -152,4 +127,4 @@ def test_autocast(ragged: Callable):
 def test_strict_mode_runs_the_parts(ragged: Callable):
     x = ragged(4, 2, 3)
     with mode("strict"), torch.no_grad():
-        assert calls(lambda: x @ torch.ones(3, 2, device=DEVICE)) == 0
+        assert host_calls(lambda: x @ torch.ones(3, 2, device=DEVICE)) == 0

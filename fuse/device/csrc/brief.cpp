@@ -73,14 +73,10 @@ bool Recorder::runs_briefly(const c10::OperatorHandle& op) {
       op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
 }
 
-bool Recorder::may_be_brief(const OpInfo& info, c10::ArrayRef<c10::IValue> arguments) const {
-  return info.brief && may_run_uncompiled() && reads_little(info, arguments);
-}
-
 bool Recorder::begins_brief(
     TrieNode& node, const OpInfo& info, c10::ArrayRef<c10::IValue> arguments) {
-  if (operations_ != 0 || brief_calls_ == 0 || !node.brief_end.expected() ||
-      !may_be_brief(info, arguments)) {
+  if (operations_ != 0 || brief_calls_ == 0 || !node.brief_end.expected() || !may_be_brief(info) ||
+      !reads_little(info, arguments)) {
     return false;
   }
   brief_left_.store(static_cast<int64_t>(brief_calls_) - 1, std::memory_order_relaxed);
@@ -89,14 +85,28 @@ bool Recorder::begins_brief(
 }
 
 bool Recorder::goes_on_briefly(const OpInfo& info, c10::ArrayRef<c10::IValue> arguments) {
-  if (!follows_brief()) {
-    return false;
-  }
-  if (may_be_brief(info, arguments) && brief_left_.fetch_sub(1, std::memory_order_relaxed) > 0) {
+  return follows_brief() && goes_on_briefly(may_be_brief(info) && reads_little(info, arguments));
+}
+
+bool Recorder::goes_on_briefly(bool may) {
+  if (may && brief_left_.fetch_sub(1, std::memory_order_relaxed) > 0) {
     return true;
   }
   give_up_brief();
   return false;
+}
+
+std::optional<HostRun> Recorder::runs_unboxed(const OpInfo& info, const UnboxedOperands& operands) {
+  // None for most calls, after two flags. What is not plain is left to boxed calls.
+  const bool ragged = operands.ragged() && mode() == Mode::Fused;
+  if (!operands.plain() || !(ragged || follows_brief())) {
+    return std::nullopt;
+  }
+  if (!ragged && !goes_on_briefly(may_be_brief(info) && operands.most_bytes() <= kMostRead)) {
+    return std::nullopt;
+  }
+  uncompiled_.fetch_add(1, std::memory_order_relaxed);
+  return ragged ? HostRun::Ragged : HostRun::Brief;
 }
 
 void Recorder::drop_brief() {

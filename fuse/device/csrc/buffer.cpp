@@ -72,9 +72,10 @@ Morgue& Morgue::global() {
 }
 
 void Morgue::add(Buffer* buffer) {
-  {
+  // A trace points at live buffers only, so one that none pointed at stays so: no lock for it.
+  if (buffer->tracked.load(std::memory_order_acquire)) {
     std::lock_guard<std::mutex> guard(mutex_);
-    if (buffer->tracked) {
+    if (buffer->tracked.load(std::memory_order_relaxed)) {
       dead_.push_back(buffer);
       return;
     }
@@ -183,19 +184,37 @@ bool covers_storage(const at::TensorBase& tensor) {
       physical_shape(tensor.sizes(), tensor.strides(), shape);
 }
 
+namespace {
+
+// Whether the strides are PyTorch's for these sizes, those of dimensions of one element, too.
+bool is_row_major(c10::IntArrayRef sizes, c10::IntArrayRef strides) {
+  int64_t expected = 1;
+  for (size_t dim = sizes.size(); dim-- > 0;) {
+    if (strides[dim] != expected) {
+      return false;
+    }
+    expected *= std::max<int64_t>(sizes[dim], 1);
+  }
+  return true;
+}
+
+} // namespace
+
 bool physical_shape(
     c10::IntArrayRef sizes, c10::IntArrayRef strides, c10::SmallVectorImpl<int64_t>& shape) {
+  shape.clear();
+  if (is_row_major(sizes, strides)) {
+    shape.append(sizes.begin(), sizes.end());
+    return true;
+  }
   c10::SmallVector<size_t, 6> order;
   for (size_t dim = 0; dim < sizes.size(); ++dim) {
     order.push_back(dim);
   }
-  if (strides != c10::IntArrayRef(c10::contiguous_strides(sizes))) {
-    // Size-1 dimensions first: their strides say nothing.
-    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-      return (sizes[a] == 1 ? INT64_MAX : strides[a]) > (sizes[b] == 1 ? INT64_MAX : strides[b]);
-    });
-  }
-  shape.clear();
+  // Size-1 dimensions first: their strides say nothing.
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return (sizes[a] == 1 ? INT64_MAX : strides[a]) > (sizes[b] == 1 ? INT64_MAX : strides[b]);
+  });
   for (size_t dim : order) {
     shape.push_back(sizes[dim]);
   }

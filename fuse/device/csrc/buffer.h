@@ -8,6 +8,7 @@
 #include <c10/util/SmallVector.h>
 #include <c10/util/intrusive_ptr.h>
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -97,7 +98,7 @@ struct Buffer {
   int8_t device = 0;
   bool pending = false; // the value is a result of the trace being recorded
   bool ragged = false; // made where shapes keep changing: see Recorder::storms
-  bool tracked = false; // a trace points here: death goes through the morgue
+  std::atomic<bool> tracked{false}; // a trace points here: death goes through the morgue
   std::shared_ptr<std::string> poison; // why the value was lost, if it was
 
   // The data pointer is the buffer's own address. Null for a storage that is not the device's.

@@ -22,4 +22,5 @@
 #include "python_bridge.cpp" // NOLINT
 #include "recorder.cpp" // NOLINT
 #include "storage.cpp" // NOLINT
+#include "unboxed.cpp" // NOLINT
 #include "whole.cpp" // NOLINT

@@ -17,8 +17,6 @@ namespace fuse {
 
 namespace {
 
-constexpr int64_t kSmall = 1 << 16; // elements: some 10 us of a product with a vector
-
 // One call on the host: which device tensors became which CPU tensors.
 class HostCall {
  public:
@@ -41,7 +39,7 @@ class HostCall {
   // Whether waking another thread costs more than it saves. It would go on spinning, too, on a
   // core that the backend's threads want.
   bool is_small() const {
-    return elements_ <= kSmall;
+    return elements_ <= kSmallCall;
   }
 
   // In place of the kernel, where it can be.
@@ -149,17 +147,11 @@ class HostCall {
   }
 
   at::Tensor read_of(const at::Tensor& tensor, Buffer* buffer) const {
-    if (is_host_value(tensor, *buffer)) {
-      return buffer->array->host();
+    if (uncompiled()) {
+      return operand_on_host(tensor);
     }
-    const at::Tensor memory = memory_behind(buffer, uncompiled());
-    at::Tensor view = view_of(tensor, memory);
-    if (uncompiled() && tensor.is_contiguous() && covers_storage(tensor) &&
-        buffer->array.defined() &&
-        memory.is_alias_of(buffer->array->host())) { // not where it is padded
-      buffer->array->set_host(view); // as this tensor, mostly a weight, will be read again
-    }
-    return view;
+    return is_host_value(tensor, *buffer) ? buffer->array->host()
+                                          : view_of(tensor, memory_behind(buffer, false));
   }
 
   c10::IValue to_host(const c10::IValue& value) {
@@ -242,23 +234,10 @@ class HostCall {
         " returns a ",
         result.layout(),
         " tensor; the tpu device has dense (strided) tensors only. Run it on the CPU");
-    c10::SmallVector<int64_t, 6> shape;
-    const auto nbytes = static_cast<size_t>(result.numel()) * result.element_size();
-    const bool whole = result.storage_offset() == 0 && result.storage().nbytes() == nbytes &&
-        physical_shape(result.sizes(), result.strides(), shape);
-    if (!whole || is_operand(result)) {
-      result = result.clone(); // keeps dense strides, makes others row-major
-      physical_shape(result.sizes(), result.strides(), shape);
-    }
-    const uint32_t layout = LayoutTable::global().intern(result.scalar_type(), shape);
-    c10::Storage storage = make_storage(nbytes, layout, static_cast<int8_t>(device_.index()));
-    Buffer* buffer = Buffer::of(storage);
-    at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
-        std::move(storage), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), result.dtype());
-    tensor.unsafeGetTensorImpl()->set_sizes_and_strides(result.sizes(), result.strides());
-    buffer->array = c10::make_intrusive<ArrayHandle>(std::move(result));
-    buffer->ragged = ragged();
-    return tensor;
+    return from_host(
+        is_operand(result) ? result.clone() : std::move(result),
+        static_cast<int8_t>(device_.index()),
+        ragged());
   }
 
   const OpInfo& info_;

@@ -113,6 +113,46 @@ bool is_host_value(const at::Tensor& tensor, const Buffer& buffer) {
       host.sizes() == tensor.sizes() && host.strides() == tensor.strides();
 }
 
+at::Tensor operand_on_host(const at::Tensor& tensor) {
+  Buffer* buffer = Buffer::of(tensor);
+  if (is_host_value(tensor, *buffer)) {
+    return buffer->array->host();
+  }
+  const at::Tensor memory = memory_behind(buffer, true);
+  at::Tensor view = view_of(tensor, memory);
+  if (tensor.is_contiguous() && covers_storage(tensor) && buffer->array.defined() &&
+      memory.is_alias_of(buffer->array->host())) { // not where it is padded
+    buffer->array->set_host(view); // as this tensor, mostly a weight, will be read again
+  }
+  return view;
+}
+
+at::Tensor from_host(at::Tensor result, int8_t device, bool ragged) {
+  c10::SmallVector<int64_t, 6> shape;
+  const auto nbytes = static_cast<size_t>(result.numel()) * result.element_size();
+  const bool whole = result.storage_offset() == 0 && result.storage().nbytes() == nbytes &&
+      physical_shape(result.sizes(), result.strides(), shape);
+  if (!whole) {
+    result = result.clone(); // keeps dense strides, makes others row-major
+    physical_shape(result.sizes(), result.strides(), shape);
+  }
+  const uint32_t layout = LayoutTable::global().intern(result.scalar_type(), shape);
+  c10::Storage storage = make_storage(nbytes, layout, device);
+  Buffer* buffer = Buffer::of(storage);
+  at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
+      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), result.dtype());
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(result.sizes(), result.strides());
+  buffer->array = c10::make_intrusive<ArrayHandle>(std::move(result));
+  buffer->ragged = ragged;
+  return tensor;
+}
+
+at::Tensor reshaped(const at::Tensor& host, c10::IntArrayRef sizes) {
+  at::Tensor tensor = sharing(host, host.dtype(), host.storage_offset());
+  tensor.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
+  return tensor;
+}
+
 at::Tensor bytes_of(const at::Tensor& tensor) {
   const auto nbytes = tensor.numel() * static_cast<int64_t>(tensor.element_size());
   return bytes_from(tensor, first_byte(tensor), nbytes);

@@ -31,6 +31,13 @@ bool is_host_value(const at::Tensor& tensor, const Buffer& buffer);
 // The value of a device tensor as a CPU tensor of its own sizes and strides; not to be written.
 // Shares memory with the backend where the platform is the CPU. Cuts if the value is pending.
 at::Tensor host_tensor(const at::Tensor& tensor);
+// The same for a call that runs uncompiled: what is made for it is kept with the value where the
+// next such call will read it again.
+at::Tensor operand_on_host(const at::Tensor& tensor);
+// A device tensor whose value is `result`, a dense CPU tensor that nobody else will write to.
+at::Tensor from_host(at::Tensor result, int8_t device, bool ragged);
+// A CPU tensor over the memory of another, which is contiguous, with other sizes.
+at::Tensor reshaped(const at::Tensor& host, c10::IntArrayRef sizes);
 // The bytes behind a CPU tensor that is dense in memory, as a flat uint8 tensor sharing them.
 at::Tensor bytes_of(const at::Tensor& tensor);
 // Every byte of the memory that `tensor` is a part of, from byte `start` on.

@@ -12,6 +12,9 @@ int MKL_Set_Num_Threads_Local(int) __attribute__((weak));
 
 namespace fuse {
 
+// Up to how many elements of its operands a call is on one thread: some 10 us of a product.
+constexpr int64_t kSmallCall = 1 << 16;
+
 // PyTorch's CPU kernels on the calling thread alone, if `alone`. About 20 ns.
 class OneThread {
  public:

@@ -8,6 +8,7 @@
 #include <array>
 #include <atomic>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "buffer.h"
 #include "inferences.h"
 #include "trie.h"
+#include "unboxed_operands.h"
 
 namespace fuse {
 
@@ -61,6 +63,8 @@ class Recorder {
     return brief_.load(std::memory_order_relaxed) != nullptr;
   }
   bool goes_on_briefly(const OpInfo& info, c10::ArrayRef<c10::IValue> arguments);
+  // Why a call runs uncompiled that has not been boxed, none if it is to be recorded.
+  std::optional<HostRun> runs_unboxed(const OpInfo& info, const UnboxedOperands& operands);
   // Hands the recorded trace on. No effect where nothing is recorded.
   void cut(CutReason reason);
   // The concrete array of a buffer, after a cut if its value is pending; `ragged` if a call reads
@@ -157,9 +161,12 @@ class Recorder {
   // what draws random numbers takes an executable, and a few operators have no kernel on the CPU.
   // What has never been recorded may be a fallback, which is counted.
   static bool runs_briefly(const c10::OperatorHandle& op);
-  bool may_be_brief(const OpInfo& info, c10::ArrayRef<c10::IValue> arguments) const;
+  bool may_be_brief(const OpInfo& info) const {
+    return info.brief && may_run_uncompiled();
+  }
   // Whether a trace that begins with this call is expected to be one.
   bool begins_brief(TrieNode& node, const OpInfo& info, c10::ArrayRef<c10::IValue> arguments);
+  bool goes_on_briefly(bool may);
   // What ran uncompiled was not brief.
   void drop_brief();
   void give_up_brief();

@@ -6,6 +6,8 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/addmm_cpu_dispatch.h>
+#include <ATen/ops/bmm_cpu_dispatch.h>
 #include <ATen/ops/linear_native.h>
 #include <ATen/ops/matmul_native.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
@@ -17,10 +19,8 @@
 #include <utility>
 
 #include "buffer.h"
-#include "host.h"
-#include "op_info.h"
-#include "prepare.h"
 #include "recorder.h"
+#include "unboxed.h"
 
 namespace fuse {
 
@@ -41,68 +41,88 @@ bool is_plain(const at::Tensor& tensor) {
       !(tensor.requires_grad() && at::GradMode::is_enabled()) && !tensor._fw_grad(0).defined();
 }
 
-// Some nanoseconds an operand where nothing runs uncompiled, which is the usual call.
-bool runs_whole(std::initializer_list<const at::Tensor*> operands) {
-  bool uncompiled = Recorder::global().follows_brief();
-  for (const at::Tensor* operand : operands) {
-    const Buffer* buffer = buffer_of(*operand);
-    if (buffer == nullptr && operand->defined()) {
-      return false;
-    }
-    uncompiled = uncompiled || (buffer != nullptr && buffer->ragged);
-  }
-  return uncompiled && Recorder::global().mode() == Mode::Fused &&
-      !c10::impl::TorchDispatchModeTLS::any_modes_set() &&
-      std::all_of(operands.begin(), operands.end(), [](const at::Tensor* operand) {
-           return !operand->defined() || is_plain(*operand);
-         });
-}
-
-// A composite is never recorded, so whether it may be part of a brief trace is said here.
+// A composite operator, and whether it runs whole. It is never recorded, so whether it may be part
+// of a brief trace is said here.
 class Composite {
  public:
   explicit Composite(const char* name)
-      : op_(c10::Dispatcher::singleton().findSchemaOrThrow(name, "")), info_(OpInfo::of(op_)) {
+      : info_(OpInfo::of(c10::Dispatcher::singleton().findSchemaOrThrow(name, ""))) {
     info_.brief = true;
   }
 
-  // Nothing where the parts are to be recorded after all.
-  std::optional<at::Tensor> run(torch::jit::Stack stack) const {
-    const at::AutoDispatchBelowADInplaceOrView no_autograd;
+  // Why it runs whole, none if its parts are to be recorded. Some nanoseconds an operand where
+  // nothing runs uncompiled, which is the usual call.
+  std::optional<HostRun> runs_whole(
+      std::initializer_list<const at::Tensor*> tensors, UnboxedOperands& operands) const {
+    for (const at::Tensor* tensor : tensors) {
+      if (tensor->defined() && buffer_of(*tensor) == nullptr) {
+        return std::nullopt;
+      }
+      operands.see(*tensor);
+    }
     Recorder& recorder = Recorder::global();
-    const bool ragged = reads_ragged(stack);
-    if (!ragged && !recorder.goes_on_briefly(info_, stack)) {
+    if (!operands.ragged() && !recorder.follows_brief()) {
       return std::nullopt;
     }
-    recorder.run_uncompiled(op_, info_, &stack, ragged ? HostRun::Ragged : HostRun::Brief);
-    return std::move(stack[0]).toTensor();
+    const bool plain = !c10::impl::TorchDispatchModeTLS::any_modes_set() &&
+        recorder.mode() == Mode::Fused &&
+        std::all_of(tensors.begin(), tensors.end(), [](const at::Tensor* tensor) {
+          return !tensor->defined() || is_plain(*tensor);
+        });
+    return plain ? recorder.runs_unboxed(info_, operands) : std::nullopt;
   }
 
  private:
-  const c10::OperatorHandle op_;
   const OpInfo& info_;
 };
 
+// The CPU's product of rows with a matrix, as its composite has it but for the views.
+at::Tensor linear_on_host(
+    const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
+  if (input.dim() < 2 || weight.dim() != 2 || !bias.has_value() || bias->dim() != 1 ||
+      !input.is_contiguous() || input.size(-1) == 0) {
+    return at::native::linear(input, weight, bias);
+  }
+  const int64_t width = input.size(-1);
+  at::Tensor result =
+      at::cpu::addmm(*bias, reshaped(input, {input.numel() / width, width}), weight.t());
+  c10::SmallVector<int64_t, 6> sizes(input.sizes());
+  sizes.back() = weight.size(0);
+  result.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
+  return result;
+}
+
+at::Tensor matmul_on_host(const at::Tensor& self, const at::Tensor& other) {
+  const bool batches = self.dim() == 3 && other.dim() == 3 && self.size(0) == other.size(0);
+  return batches ? at::cpu::bmm(self, other) : at::native::matmul(self, other);
+}
+
 at::Tensor linear(
     const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
+  static const Composite composite("aten::linear");
   const at::Tensor none;
-  if (runs_whole({&input, &weight, bias.has_value() ? &*bias : &none})) {
-    static const Composite composite("aten::linear");
-    if (auto result = composite.run({input, weight, bias})) {
-      return *std::move(result);
-    }
+  UnboxedOperands operands;
+  const auto run =
+      composite.runs_whole({&input, &weight, bias.has_value() ? &*bias : &none}, operands);
+  if (!run.has_value()) {
+    return at::native::linear(input, weight, bias);
   }
-  return at::native::linear(input, weight, bias);
+  const at::AutoDispatchBelowADInplaceOrView no_autograd;
+  const UnboxedCall call(operands, *run);
+  return call.on_device(
+      linear_on_host(call.on_host(input), call.on_host(weight), call.on_host(bias)));
 }
 
 at::Tensor matmul(const at::Tensor& self, const at::Tensor& other) {
-  if (runs_whole({&self, &other})) {
-    static const Composite composite("aten::matmul");
-    if (auto result = composite.run({self, other})) {
-      return *std::move(result);
-    }
+  static const Composite composite("aten::matmul");
+  UnboxedOperands operands;
+  const auto run = composite.runs_whole({&self, &other}, operands);
+  if (!run.has_value()) {
+    return at::native::matmul(self, other);
   }
-  return at::native::matmul(self, other);
+  const at::AutoDispatchBelowADInplaceOrView no_autograd;
+  const UnboxedCall call(operands, *run);
+  return call.on_device(matmul_on_host(call.on_host(self), call.on_host(other)));
 }
 
 TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) {
