@@ -212,60 +212,6 @@ TrieNode* Recorder::find_child(
   return nullptr;
 }
 
-HostRun Recorder::runs_uncompiled(
-    TrieNode* node, const OpInfo& info, c10::ArrayRef<c10::IValue> arguments) {
-  const bool ragged =
-      node == nullptr ? storms() : (cursor_->capped && among_storms()) || always_ends_ragged(*node);
-  if (ragged) {
-    return HostRun::Ragged;
-  }
-  refusal_.clear();
-  return node != nullptr && begins_brief(*node, info, arguments) ? HostRun::Brief
-                                                                 : HostRun::Fallback;
-}
-
-bool Recorder::storms() {
-  // A place that has seen many shapes will see more. On the CPU the call then runs through
-  // PyTorch's own kernels on the same memory, at their speed, and compiles nothing.
-  if (!caps_shapes()) {
-    return false;
-  }
-  // The start of a trace is where unrelated programs begin: it counts for less as one place.
-  const uint32_t cap = cursor_->parent == nullptr ? shape_cap_ + shape_cap_ / 2 : shape_cap_;
-  auto seen = cursor_->shapes.find(call_.rank_hash);
-  if (seen == cursor_->shapes.end() || seen->second.shapes < cap) {
-    return false;
-  }
-  refusal_.clear();
-  if (!seen->second.capped) {
-    refusal_ =
-        "more than " + std::to_string(cap) + " shapes or constants at one place"; // said once
-    seen->second.capped = cursor_->capped = true;
-  }
-  seen->second.meets_unknown();
-  return true;
-}
-
-bool Recorder::among_storms() {
-  if (!caps_shapes()) {
-    return false;
-  }
-  auto seen = cursor_->shapes.find(call_.rank_hash);
-  refusal_.clear();
-  return seen != cursor_->shapes.end() && seen->second.capped && seen->second.meets_known();
-}
-
-bool Recorder::always_ends_ragged(TrieNode& node) {
-  // Not what makes memory, which may live long and would keep its readers uncompiled; nor what
-  // draws random numbers, which takes an executable anyway.
-  if (operations_ != 0 || !caps_shapes() || call_.operands.empty() || !node.writes.empty() ||
-      node.random_blocks != 0) {
-    return false;
-  }
-  refusal_.clear();
-  return node.ragged_end.rests();
-}
-
 void Recorder::add_to_index(TrieNode& parent) {
   if (parent.children.size() < kLinearChildren) {
     return;
@@ -278,76 +224,6 @@ void Recorder::add_to_index(TrieNode& parent) {
     TrieNode* last = parent.children.back().get();
     parent.index.emplace(hash_words(last->words), last);
   }
-}
-
-namespace {
-
-bool same_results(const TrieNode& one, const TrieNode& other) {
-  if (one.tensors.size() != other.tensors.size() || one.resizes.size() != other.resizes.size()) {
-    return false;
-  }
-  for (size_t at = 0; at < one.tensors.size(); ++at) {
-    const NewTensor &a = one.tensors[at], &b = other.tensors[at];
-    if (a.sizes != b.sizes || a.strides != b.strides || a.dtype != b.dtype) {
-      return false;
-    }
-  }
-  for (size_t at = 0; at < one.resizes.size(); ++at) {
-    if (one.resizes[at].sizes != other.resizes[at].sizes) {
-      return false;
-    }
-  }
-  return true;
-}
-
-} // namespace
-
-bool Recorder::generalise(
-    TrieNode& child,
-    const c10::OperatorHandle& op,
-    const OpInfo& info,
-    c10::ArrayRef<c10::IValue> arguments) {
-  // A place that has had one value and now sees another becomes dynamic, once.
-  std::vector<size_t> places;
-  for (size_t at = 0; at < call_.scalars.size(); ++at) {
-    ScalarPlace& place = child.scalars[at];
-    if (place.admits(call_.scalars[at].bits)) {
-      continue;
-    }
-    if (place.pinned || place.dynamic) {
-      return false;
-    }
-    places.push_back(at);
-    if (place.kind != ScalarKind::Offset) {
-      // A number that shapes the result (an end of arange) is no value: another program.
-      TrieNode probe;
-      if (!infer(probe, op, info, arguments) || !same_results(child, probe)) {
-        return false;
-      }
-    }
-  }
-  GilGuard gil;
-  std::vector<Reach> reaches;
-  for (size_t at : places) {
-    PyRef answer = call_engine(
-        "generalise", pack(PyRef::borrow(child.record.get()), make_int(static_cast<int64_t>(at))));
-    if (answer.get() == Py_None) {
-      child.scalars[at].pinned = true;
-      return false;
-    }
-    const Reach& found = reaches.emplace_back(answer.get());
-    if (PyErr_Occurred() != nullptr) {
-      throw_python_error();
-    }
-    if (!found.holds(call_.scalars[at])) {
-      return false; // outside what one program can reach: another program
-    }
-  }
-  for (size_t index = 0; index < places.size(); ++index) {
-    child.scalars[places[index]].vary(std::move(reaches[index]));
-  }
-  child.forget_plans();
-  return true;
 }
 
 at::Tensor Recorder::make_tensor(const NewTensor& spec) {

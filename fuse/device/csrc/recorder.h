@@ -130,6 +130,12 @@ class Recorder {
   bool try_record(const c10::OperatorHandle& op, const OpInfo& info, torch::jit::Stack* stack);
   TrieNode* find_child(
       const c10::OperatorHandle& op, const OpInfo& info, c10::ArrayRef<c10::IValue> arguments);
+  void bind(TrieNode& node, const c10::OperatorHandle& op, torch::jit::Stack* stack);
+  void write_buffer(Buffer* buffer, uint32_t layout);
+  at::Tensor make_tensor(const NewTensor& spec);
+  void draw_random(const TrieNode& node, c10::ArrayRef<c10::IValue> arguments);
+
+  // changing_shapes.cpp
   // Whether a call, a known one or none, runs uncompiled, and why; Fallback if it does not.
   HostRun runs_uncompiled(TrieNode* node, const OpInfo& info, c10::ArrayRef<c10::IValue> arguments);
   // Whether a call of a shape never seen here runs uncompiled, and whether one of a known shape
@@ -144,15 +150,13 @@ class Recorder {
   bool caps_shapes() const {
     return shape_cap_ != 0 && may_run_uncompiled();
   }
+
+  // generalise.cpp: numbers that vary
   bool generalise(
       TrieNode& child,
       const c10::OperatorHandle& op,
       const OpInfo& info,
       c10::ArrayRef<c10::IValue> arguments);
-  void bind(TrieNode& node, const c10::OperatorHandle& op, torch::jit::Stack* stack);
-  void write_buffer(Buffer* buffer, uint32_t layout);
-  at::Tensor make_tensor(const NewTensor& spec);
-  void draw_random(const TrieNode& node, c10::ArrayRef<c10::IValue> arguments);
 
   // brief.cpp
   // Whether the trace that ends now, leaving so many values alive, is brief.
