@@ -192,7 +192,8 @@ class Engine:
             except VerifyError as error:
                 self.plans.refuse(key, str(error))
         with self._span("planning", f"{len(trace.nodes)} operations"):
-            plan = make_plan(trace, live, donatable, self.whole, changed)
+            elsewhere = not self.backend.wakes_host_threads()
+            plan = make_plan(trace, live, donatable, self.whole, changed, elsewhere)
         found = self._find_all(plan, read)
         self.plans.save(key, plan, tuple((one.found.digest, one.found.label) for one in found))
         self.verdicts.save()

@@ -4,7 +4,10 @@ The first chunks of a known stream run while the program still records the rest 
 pass while PyTorch goes through the backward pass, one layer while it is in the next. Inference
 that ends in a host read has nothing else that could run meanwhile, so what its recording takes,
 Python included, is added to every call. Where it is one piece of heavy work it is therefore cut
-once, early and where little is alive.
+once, early and where little is alive; but not where chunks run on the cores that record: there
+recording takes from the first chunk what it saves, and the two chunks are less than one. On XLA's
+CPU platform inference of an encoder takes 0.94 of the time uncut, of a GPT and of a residual net
+0.97 (two cores, medians, turn by turn).
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ FEWEST = 16
 """Operations after the border at least: some 0.2 ms of a model's Python."""
 WORTH_WAITING = 8 << 20
 """Bytes made in the trace that take longer than recording it: an encoder of four layers on 512
-tokens makes 40 MB in 16 ms and is recorded in 0.7; it takes 0.96 of the time if cut."""
+tokens makes 40 MB and is recorded in 0.7 ms."""
 ANCHORS = 4
 """Dense anchors after the border at least: light work is fused across it, which is worth more."""
 WORTH_STARTING = 12

@@ -40,6 +40,7 @@ class Draft:
     donatable: tuple[int, ...]
     whole: int
     changed: frozenset[int] = frozenset()
+    elsewhere: bool = True
     nodes: tuple[Node, ...] = ()
     borders: tuple[int, ...] = ()
     donated: tuple[int, ...] = ()
@@ -54,15 +55,16 @@ def plan(
     donatable: tuple[int, ...],
     whole: int = WHOLE,
     changed: frozenset[int] = frozenset(),
+    elsewhere: bool = True,
 ) -> Plan:
     """Plan ``trace`` so that the values ``live`` exist afterwards.
 
     ``donatable`` names the leaves whose arrays nobody else holds; a trace of up to ``whole``
     operations is one chunk; ``changed`` are values made otherwise than in the last trace of this
-    form (``changing.Forms``). Raises ``VerifyError`` where the trace or the result breaks an
-    invariant.
+    form (``changing.Forms``); chunks run ``elsewhere`` than on the cores that record them. Raises
+    ``VerifyError`` where the trace or the result breaks an invariant.
     """
-    draft = Draft(verify(trace), live, donatable, whole, changed, nodes=trace.nodes)
+    draft = Draft(verify(trace), live, donatable, whole, changed, elsewhere, nodes=trace.nodes)
     for _, step in PASSES:
         step(draft)
     return check_plan(
@@ -134,7 +136,7 @@ def segment(draft: Draft) -> None:
         answer, reason = 0, ANSWERED
         if not draft.borders:
             answer = answered(nodes, draft.live, layouts)
-        if not answer and len(nodes) <= draft.whole:
+        if not answer and draft.elsewhere and len(nodes) <= draft.whole:
             answer, reason = beginning(nodes, alive[start:stop], layouts), BEGINNING
         pieces = segments(
             tokens(nodes), alive[start:stop], light_stretches(nodes), draft.whole, answer, reason

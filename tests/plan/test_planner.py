@@ -21,8 +21,10 @@ from tests.plan.common import draw
 from tests.trace.drawing import Drawing
 
 
-def planned(drawing: Drawing, live: str, donatable: str = "", whole: int = 200) -> Plan:
-    return plan(drawing.trace, drawing[live], drawing[donatable], whole)
+def planned(
+    drawing: Drawing, live: str, donatable: str = "", whole: int = 200, elsewhere: bool = True
+) -> Plan:
+    return plan(drawing.trace, drawing[live], drawing[donatable], whole, frozenset(), elsewhere)
 
 
 CHAIN = """
@@ -181,7 +183,7 @@ def test_a_long_trace_turns_there_too():
     assert not any("peak" in line for line in result.decisions)
 
 
-def inferred(large: int, layers: int = 8) -> Plan:
+def inferred(large: int, layers: int = 8, elsewhere: bool = True) -> Plan:
     """Inference by layers of a product and three light operations; ``large`` numbers a value."""
     lines, value = [], "x"
     for layer in range(layers):
@@ -192,7 +194,7 @@ def inferred(large: int, layers: int = 8) -> Plan:
     lines.append(f"l = mean({value})")
     sizes = {line.split()[0]: large for line in lines} | {"l": 1, "x": large}
     sizes |= {f"w{layer}": large for layer in range(layers)}
-    return planned(Drawing("\n".join(lines), sizes=sizes), "l", whole=50)
+    return planned(Drawing("\n".join(lines), sizes=sizes), "l", whole=50, elsewhere=elsewhere)
 
 
 def test_heavy_inference_is_cut_so_that_its_beginning_runs_early():
@@ -202,6 +204,10 @@ def test_heavy_inference_is_cut_so_that_its_beginning_runs_early():
     assert len(first) == 12 and first[-1].op == "add" and len(rest) == 21
     assert len(result.chunks[0].outputs) == 1
     assert "chunk 0: what runs while the rest is recorded" in result.decisions
+
+
+def test_what_runs_on_the_cores_that_record_is_not_cut_for_that():
+    assert len(inferred(1 << 17, elsewhere=False).chunks) == 1
 
 
 def test_what_is_light_or_short_is_not_cut_for_that():
