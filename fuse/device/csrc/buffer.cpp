@@ -2,7 +2,6 @@
 
 #include <c10/core/Allocator.h>
 #include <c10/util/hash.h>
-#include <c10/util/strides.h>
 
 #include <algorithm>
 #include <array>

@@ -135,23 +135,16 @@ class HostCall {
       }
     }
     device_ = tensor.device();
-    Buffer* buffer = Buffer::of(tensor);
-    const Owned* owned = find(buffer);
-    at::Tensor host = owned != nullptr ? view_of(tensor, owned->bytes) : read_of(tensor, buffer);
+    const Owned* owned = find(Buffer::of(tensor));
+    at::Tensor host = owned != nullptr ? view_of(tensor, owned->bytes)
+        : uncompiled()                 ? operand_on_host(tensor)
+                                       : value_on_host(tensor);
     elements_ += host.numel();
     read_.push_back(host.storage().data());
     if (info_.writes) {
       made_.emplace_back(tensor, host);
     }
     return host;
-  }
-
-  at::Tensor read_of(const at::Tensor& tensor, Buffer* buffer) const {
-    if (uncompiled()) {
-      return operand_on_host(tensor);
-    }
-    return is_host_value(tensor, *buffer) ? buffer->array->host()
-                                          : view_of(tensor, memory_behind(buffer, false));
   }
 
   c10::IValue to_host(const c10::IValue& value) {

@@ -64,6 +64,18 @@ at::Tensor padded(const at::Tensor& bytes, size_t nbytes) {
   return grown;
 }
 
+// Whether the buffer's value is in host memory as a tensor of this very geometry: what one kernel
+// made and another reads as it is. It must not be written to.
+bool is_host_value(const at::Tensor& tensor, const Buffer& buffer) {
+  if (buffer.pending || buffer.poison || !buffer.array.defined()) {
+    return false;
+  }
+  const at::Tensor& host = buffer.array->host();
+  return host.defined() && host.scalar_type() == tensor.scalar_type() &&
+      tensor.storage_offset() == 0 && host.storage_offset() == 0 &&
+      host.sizes() == tensor.sizes() && host.strides() == tensor.strides();
+}
+
 } // namespace
 
 ReadReason::ReadReason(CutReason reason) : before_(std::exchange(read_reason, reason)) {}
@@ -103,14 +115,10 @@ at::Tensor view_of(const at::Tensor& tensor, const at::Tensor& dense) {
   return view;
 }
 
-bool is_host_value(const at::Tensor& tensor, const Buffer& buffer) {
-  if (buffer.pending || buffer.poison || !buffer.array.defined()) {
-    return false;
-  }
-  const at::Tensor& host = buffer.array->host();
-  return host.defined() && host.scalar_type() == tensor.scalar_type() &&
-      tensor.storage_offset() == 0 && host.storage_offset() == 0 &&
-      host.sizes() == tensor.sizes() && host.strides() == tensor.strides();
+at::Tensor value_on_host(const at::Tensor& tensor) {
+  Buffer* buffer = Buffer::of(tensor);
+  return is_host_value(tensor, *buffer) ? buffer->array->host()
+                                        : view_of(tensor, memory_behind(buffer, false));
 }
 
 at::Tensor operand_on_host(const at::Tensor& tensor) {
@@ -163,9 +171,7 @@ at::Tensor host_tensor(const at::Tensor& tensor) {
   if (tensor.numel() == 0) {
     return at::empty(tensor.sizes(), at::TensorOptions().dtype(tensor.scalar_type()));
   }
-  Buffer* buffer = Buffer::of(tensor);
-  return is_host_value(tensor, *buffer) ? buffer->array->host()
-                                        : view_of(tensor, memory_behind(buffer, false));
+  return value_on_host(tensor);
 }
 
 PyRef to_backend(const ArrayHandle& handle, uint32_t layout, int8_t device) {

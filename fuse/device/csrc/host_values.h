@@ -25,11 +25,11 @@ class ReadReason {
 at::Tensor memory_behind(Buffer* buffer, bool ragged);
 // What `tensor` is a view of, in host memory: its sizes, strides and offset over `dense`.
 at::Tensor view_of(const at::Tensor& tensor, const at::Tensor& dense);
-// Whether the buffer's value is in host memory as a tensor of this very geometry: what one kernel
-// made and another reads as it is. It must not be written to.
-bool is_host_value(const at::Tensor& tensor, const Buffer& buffer);
 // The value of a device tensor as a CPU tensor of its own sizes and strides; not to be written.
-// Shares memory with the backend where the platform is the CPU. Cuts if the value is pending.
+// Cuts if the value is pending.
+at::Tensor value_on_host(const at::Tensor& tensor);
+// The same for the program that reads it: ends a brief trace. Shares memory with the backend where
+// the platform is the CPU.
 at::Tensor host_tensor(const at::Tensor& tensor);
 // The same for a call that runs uncompiled: what is made for it is kept with the value where the
 // next such call will read it again.

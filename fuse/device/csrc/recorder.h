@@ -170,6 +170,7 @@ class Recorder {
   }
   // Whether a trace that begins with this call is expected to be one.
   bool begins_brief(TrieNode& node, const OpInfo& info, c10::ArrayRef<c10::IValue> arguments);
+  // Counts a call of a brief trace, or gives it up: after too many, or if this one `may` not be.
   bool goes_on_briefly(bool may);
   // What ran uncompiled was not brief.
   void drop_brief();

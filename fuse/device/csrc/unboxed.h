@@ -12,7 +12,6 @@
 
 #include <optional>
 #include <tuple>
-#include <type_traits>
 #include <utility>
 
 #include "buffer.h"

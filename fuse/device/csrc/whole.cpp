@@ -26,18 +26,16 @@ namespace fuse {
 
 namespace {
 
-// The buffer behind a tensor of this device, none behind another's or a wrapper's.
-const Buffer* buffer_of(const at::Tensor& tensor) {
+// Whether a tensor has a buffer of this device: not another's, nor a wrapper.
+bool has_buffer(const at::Tensor& tensor) {
   const auto* impl = tensor.unsafeGetTensorImpl();
-  const bool ours = tensor.defined() && tensor.is_privateuseone() && impl->has_storage() &&
+  return tensor.is_privateuseone() && impl->has_storage() &&
       impl->unsafe_storage().data_ptr().get_deleter() == &delete_buffer;
-  return ours ? Buffer::of(tensor) : nullptr;
 }
 
-// Whether nobody asks for the composite's parts: no subclass, no gradient, no conjugation.
+// Whether nobody asks for the composite's parts: no subclass, no gradient.
 bool is_plain(const at::Tensor& tensor) {
   return !tensor.unsafeGetTensorImpl()->key_set().has(c10::DispatchKey::Python) &&
-      !tensor.is_conj() && !tensor.is_neg() &&
       !(tensor.requires_grad() && at::GradMode::is_enabled()) && !tensor._fw_grad(0).defined();
 }
 
@@ -55,7 +53,7 @@ class Composite {
   std::optional<HostRun> runs_whole(
       std::initializer_list<const at::Tensor*> tensors, UnboxedOperands& operands) const {
     for (const at::Tensor* tensor : tensors) {
-      if (tensor->defined() && buffer_of(*tensor) == nullptr) {
+      if (tensor->defined() && !has_buffer(*tensor)) {
         return std::nullopt;
       }
       operands.see(*tensor);
@@ -65,7 +63,6 @@ class Composite {
       return std::nullopt;
     }
     const bool plain = !c10::impl::TorchDispatchModeTLS::any_modes_set() &&
-        recorder.mode() == Mode::Fused &&
         std::all_of(tensors.begin(), tensors.end(), [](const at::Tensor* tensor) {
           return !tensor->defined() || is_plain(*tensor);
         });
