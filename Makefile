@@ -9,7 +9,7 @@ TYPECHECK := build/typecheck
 SOURCES := fuse backends cache examples tests bench
 MODES ?= all
 BACKENDS ?= all
-NATIVE := $(wildcard fuse/device/csrc/*.cpp fuse/device/csrc/*.h)
+NATIVE := $(wildcard fuse/device/csrc/*.cpp fuse/device/csrc/*/* fuse/native/include/* backends/xla/cpu/csrc/*)
 
 .PHONY: help demo test op-coverage check format bench clean
 .DEFAULT_GOAL := help

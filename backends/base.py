@@ -9,7 +9,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -67,8 +66,8 @@ class Backend(ABC):
         """Whether chunks run on threads of the host, which may take longer to wake than a chunk."""
         return False
 
-    def use_host_kernels(self, library: Path) -> None:  # noqa: B027  (most have no use for it)
-        """Take what the native core ``library`` offers; called before anything is compiled."""
+    def start(self) -> None:  # noqa: B027  (most have nothing to start)
+        """Make ready what compiling needs, such as kernels to be built; may be called again."""
 
     @abstractmethod
     def has_rule(self, overload: str) -> bool:

@@ -42,7 +42,7 @@ def carried(full: Path, at: Path) -> Path:
     bundle, empty = at / "bundle.zip", at / "imported"
     for cache, arguments in ((full, ("export", bundle)), (empty, ("import", bundle))):
         subprocess.run(
-            [sys.executable, "-m", "fuse.cli", "cache", *map(str, arguments)],
+            [sys.executable, "-m", "fuse.commands.cli", "cache", *map(str, arguments)],
             cwd=ROOT,
             env=os.environ | {"FUSE_CACHE_DIR": str(cache), "FUSE_CACHE": "on"},
             timeout=600,

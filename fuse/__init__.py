@@ -18,10 +18,10 @@ _PUBLIC = {
     "FusedEager": "fuse.modes",
     "StrictEager": "fuse.modes",
     "DebugEager": "fuse.modes",
-    "stats": "fuse.statistics",
-    "reset_stats": "fuse.statistics",
-    "explain": "fuse.explain",
-    "compare": "fuse.comparison",
+    "stats": "fuse.report.statistics",
+    "reset_stats": "fuse.report.statistics",
+    "explain": "fuse.report.explain",
+    "compare": "fuse.report.comparison",
 }
 __all__ = ["__version__", *_PUBLIC]
 

@@ -14,8 +14,8 @@ import torch
 
 from fuse.backends.numpy.rules import registry as numpy_registry
 from fuse.backends.xla.rules import registry as xla_registry
-from fuse.cli import COMMANDS
-from fuse.coverage import command
+from fuse.commands.cli import COMMANDS
+from fuse.commands.coverage import command
 from tests.backend import numpy_harness, rule_harness
 
 ROOT = Path(__file__).parents[1]

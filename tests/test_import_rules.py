@@ -1,9 +1,10 @@
 """The tree's import rules, read from the sources; no module is imported for it.
 
-    device > run > (plan | backends | cache) > trace > (errors, config)
+    commands > report > modes > device > engine > (plan | backends | cache)
+             > (trace | native) > (errors, config)
 
-A module may import what stands strictly below it, and its own folder. Modes, explain,
-statistics and the commands stand on top; plan, backends and cache never import each other.
+A module may import what stands strictly below it, and its own folder; plan, backends and cache
+never import each other. What only XLA's CPU platform needs is known to XLA's backend alone.
 """
 
 from __future__ import annotations
@@ -25,43 +26,19 @@ FOLDERS = {
     "fuse.cache": ROOT / "cache",
     "fuse.examples": ROOT / "examples",
 }
-ENGINE = (
-    "compiler",
-    "debug",
-    "describe",
-    "executables",
-    "flight",
-    "held",
-    "host_calls",
-    "plans",
-    "pool",
-    "progress",
-    "recall",
-    "run",
-    "runnable",
-    "timeline",
-    "uncompiled",
-    "verdicts",
-)
 LEVELS = (
-    ("errors", "config", "picker"),
-    ("trace",),
+    ("errors", "config"),
+    ("native", "trace"),
     ("plan", "backends", "cache"),
-    ENGINE,
+    ("engine",),
     ("device",),
-    (
-        *("modes", "statistics", "explain", "explain_text", "explain_html", "explanation"),
-        *("comparison", "difference", "examples"),
-    ),
-    ("doctor", "demo", "coverage", "cache_cli", "cli"),
+    ("modes",),
+    ("report", "examples"),
+    ("commands",),
 )
 LEVEL = {part: level for level, parts in enumerate(LEVELS) for part in parts}
-TOGETHER = (
-    set(ENGINE),
-    {"errors", "config"},
-    {"statistics", "explain", "explain_text", "explain_html", "explanation", "modes"},
-    {"comparison", "difference"},
-)
+TOGETHER = ({"errors", "config"},)
+CPU = "fuse.backends.xla.cpu"
 FACE = "fuse"  # fuse/__init__.py: it loads its names lazily, so anybody may import it
 
 
@@ -119,6 +96,10 @@ def violations(name: str, source: str) -> list[str]:
             found.append(f"{name}:{line} imports {top}: only fuse.backends.xla may")
         if top in {"backends", "cache", "examples"}:
             found.append(f"{name}:{line} imports {imported}: say fuse.{imported}")
+        if imported.startswith(f"{CPU}.") and not name.startswith(
+            (CPU, "fuse.backends.xla.backend")
+        ):
+            found.append(f"{name}:{line} imports {imported}: ask the Platform")
         if top == "fuse":
             reason = broken(name, imported)
             if reason is not None:
@@ -138,14 +119,16 @@ def test_a_module_imports_only_what_stands_below_it(name: str) -> None:
         ("fuse.plan.planner", "from fuse.cache.key import Key"),
         ("fuse.cache.tiered", "import fuse.backends.base"),
         ("fuse.backends.xla.emit", "from fuse.plan import plan"),
-        ("fuse.trace.node", "from fuse import run"),
-        ("fuse.run", "def late():\n    from fuse.device import lazy"),
+        ("fuse.trace.node", "from fuse.engine import engine"),
+        ("fuse.backends.xla.rules.matmul", "from fuse.backends.xla.cpu import kernels"),
+        ("fuse.native.build", "from fuse.trace.node import Node"),
+        ("fuse.engine.engine", "def late():\n    from fuse.device import lazy"),
         ("fuse.errors", "from fuse.trace.node import Node"),
         ("fuse.trace.views", "import jax.numpy as jnp"),
         ("fuse.backends.numpy.backend", "from jax import Array"),
         ("fuse", "from fuse.modes import set_mode"),
-        ("fuse.run", "from cache.key import Key"),
-        ("fuse.examples.digits", "from fuse.demo.report import plot"),
+        ("fuse.engine.engine", "from cache.key import Key"),
+        ("fuse.examples.digits", "from fuse.commands.demo.report import plot"),
     ],
 )
 def test_a_broken_rule_is_seen(name: str, source: str) -> None:
@@ -178,10 +161,10 @@ def cycle(sources: dict[str, str]) -> list[str]:
 def test_any_module_can_be_imported_first() -> None:
     sources = {name: path.read_text() for name, path in MODULES.items()}
     assert cycle(sources) == []
-    # The rules' package imports every rule, and so what calls the kernels.
+    # The rules' package imports every rule, and each asks the platform for its kernels.
     late = "from fuse.backends.xla.rules.context import RuleContext"
-    assert cycle(sources | {"fuse.backends.xla.host_kernels": late}) != []
-    assert cycle(sources | {"fuse.backends.xla.host_kernels": f"def f():\n    {late}"}) == []
+    assert cycle(sources | {"fuse.backends.xla.platform": late}) != []
+    assert cycle(sources | {"fuse.backends.xla.platform": f"def f():\n    {late}"}) == []
 
 
 def test_examples_are_plain_pytorch() -> None:
@@ -205,7 +188,7 @@ def test_every_folder_with_modules_is_installed() -> None:
     "statement", ["import fuse", "import torch; import fuse", "from fuse import set_mode, stats"]
 )
 def test_importing_starts_nothing(statement: str) -> None:
-    heavy = ("jax", "jaxlib", "fuse.run", "fuse.device.build", "fuse.device._core")
+    heavy = ("jax", "jaxlib", "fuse.engine.engine", "fuse.native.build", "fuse.device._core")
     code = f"import sys; {statement}; print([n for n in {heavy!r} if n in sys.modules])"
     found = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import fuse
 from fuse import config
-from fuse.cli import COMMANDS
+from fuse.commands.cli import COMMANDS
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import os
-import platform
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -19,39 +16,33 @@ import torch
 import fuse.backends.xla.rules  # noqa: F401  (fills the table of rules)
 from fuse.backends.base import Backend, Chunk
 from fuse.backends.decomposed import Decompositions
-from fuse.backends.xla import dispatch, host_kernels
-from fuse.backends.xla.chains import Chain, chains
+from fuse.backends.xla import dispatch
+from fuse.backends.xla.calls import Call
+from fuse.backends.xla.cpu.platform import CpuPlatform
 from fuse.backends.xla.emit import Scalars, Setting, emit_node
 from fuse.backends.xla.executable import XlaExecutable
-from fuse.backends.xla.options import cpu_options
-from fuse.backends.xla.options import version as options_version
 from fuse.backends.xla.passing import passed
+from fuse.backends.xla.platform import Platform
 from fuse.backends.xla.products import Batch, Sum, batches, sums
 from fuse.backends.xla.program import emit_chunk
 from fuse.backends.xla.rules.registry import RULES, STATIC_SCALARS, Unsupported
 from fuse.backends.xla.stacking import Group, stacking
 from fuse.backends.xla.stacks import Row, Stacks
 from fuse.backends.xla.steps import ordered
-from fuse.backends.xla.updates import updated
 from fuse.trace.bind import named
 from fuse.trace.functional import find_overload
 from fuse.trace.node import HostArg, Node, NumberArg
 from fuse.trace.signature import signature
 
-
-def host_features() -> str:
-    """What code generated for this CPU may rely on: architecture, instruction sets, cores."""
-    flags = ""
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        lines = info.read_text().splitlines()
-        flags = next((line for line in lines if line.startswith(("flags", "Features"))), "")
-    digest = hashlib.sha256(" ".join(sorted(flags.split())).encode()).hexdigest()[:16]
-    return f"{platform.machine()} {digest} {os.cpu_count()} cores"
-
-
 MISSING_DTYPES = frozenset({"complex32"})
 """Dtypes that PyTorch has and JAX does not."""
+
+
+def platform_of(name: str) -> Platform:
+    """The platform that JAX calls ``name``."""
+    if name == "cpu":
+        return CpuPlatform()
+    return Platform("gpu" if name in ("cuda", "rocm") else name)
 
 
 class XlaBackend(Backend):
@@ -61,12 +52,10 @@ class XlaBackend(Backend):
 
     def __init__(self) -> None:
         self.devices = jax.devices()
-        self.platform = {"cuda": "gpu", "rocm": "gpu"}.get(
-            self.devices[0].platform, self.devices[0].platform
-        )
+        self.platform = platform_of(self.devices[0].platform)
         self.decompositions = Decompositions(self.has_rule)
         self._rejections: dict[str, str | None] = {}
-        self._stacks = Stacks(on_host=self.platform == "cpu")
+        self._stacks = Stacks(on_host=self.shares_host_memory())
 
     @functools.cached_property
     def _fingerprint(self) -> dict[str, str]:
@@ -80,9 +69,7 @@ class XlaBackend(Backend):
             "jaxlib": jaxlib.__version__,
             "compiler": str(getattr(device.client, "platform_version", "")),
             "xla flags": os.environ.get("XLA_FLAGS", ""),
-            "host": host_features() if device.platform == "cpu" else "",
-            "compiler options": options_version() if device.platform == "cpu" else "",
-            "host kernels": host_kernels.version() if device.platform == "cpu" else "",
+            **self.platform.fingerprint(),
         }
 
     def fingerprint(self) -> dict[str, str]:  # noqa: D102
@@ -92,14 +79,14 @@ class XlaBackend(Backend):
         return len(self.devices)
 
     def shares_host_memory(self) -> bool:  # noqa: D102
-        return bool(self.platform == "cpu")
+        return self.platform.name == "cpu"
 
     def wakes_host_threads(self) -> bool:  # noqa: D102
         return self.shares_host_memory()
 
-    def use_host_kernels(self, library: Path) -> None:  # noqa: D102
-        if self.platform == "cpu":
-            host_kernels.register(library)
+    def start(self) -> None:  # noqa: D102
+        self.platform.start()
+        self.__dict__.pop("_fingerprint", None)  # which names the kernels
 
     def has_rule(self, overload: str) -> bool:  # noqa: D102
         return overload in RULES
@@ -158,11 +145,10 @@ class XlaBackend(Backend):
         batched = [one for one in batches(chunk) if apart.isdisjoint(one.nodes)]
         stacks = stacking(chunk, self._by_element, apart)
         program, passing, donated = passed(chunk, stacks)
-        merged: list[Group | Sum | Batch | Chain] = [*stacks.groups, *added, *batched]
-        if host_kernels.known(self.platform):
-            merged += chains(program, {place for one in merged for place in one.nodes})
+        merged: list[Group | Sum | Batch | Call] = [*stacks.groups, *added, *batched]
+        merged += self.platform.calls(program, {place for one in merged for place in one.nodes})
         order = ordered(program, merged)
-        setting = Setting(self.platform, self.decompositions.get, updated(program, self.platform))
+        setting = Setting(self.platform, self.decompositions.get, self.platform.updates(program))
         function = emit_chunk(program, order, stacks, setting)
         with jax.enable_x64(True):
             words = jax.ShapeDtypeStruct((chunk.scalars, 2), "uint32")
@@ -173,8 +159,7 @@ class XlaBackend(Backend):
                 specs.append(jax.ShapeDtypeStruct((len(values), *row.shape), row.dtype))
             jitted = jax.jit(function, donate_argnums=donated, keep_unused=True)
             lowered = jitted.lower(words, *specs)
-            options = cpu_options(lowered) if self.platform == "cpu" else None
-            compiled = lowered.compile(options)
+            compiled = lowered.compile(self.platform.options(lowered))
         return XlaExecutable(compiled.runtime_executable(), passing, self._stacks, compiled)
 
     def _by_element(self, node: Node) -> bool:

@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from fuse.backends.xla import updates, views
+from fuse.backends.xla import views
+from fuse.backends.xla.platform import Platform
 from fuse.backends.xla.rules.context import Place, RuleContext
 from fuse.backends.xla.rules.registry import RULES, Unsupported
 from fuse.errors import VerifyError
@@ -30,12 +31,12 @@ class Setting:
     """What is one for all nodes of a program.
 
     Attributes:
-        platform: JAX's name of where it runs.
+        platform: where it runs.
         steps: the operators of which a node without a rule is composed.
-        updated: values that ``updates.written`` makes of the ones before them.
+        updated: values that ``platform.update`` makes of the ones before them.
     """
 
-    platform: str
+    platform: Platform
     steps: Steps
     updated: frozenset[int] = frozenset()
 
@@ -94,7 +95,7 @@ def emit_node(
         context_of(node, scalars, setting.platform, places),
         setting.steps(node),
     )
-    _store(node, flatten(results), values, scalars, setting.updated)
+    _store(node, flatten(results), values, scalars, setting)
 
 
 def read(
@@ -140,7 +141,7 @@ class _Arguments:
 
 
 def context_of(
-    node: Node, scalars: Scalars, platform: str, places: dict[int, Place]
+    node: Node, scalars: Scalars, platform: Platform, places: dict[int, Place]
 ) -> RuleContext:
     """The rule's context: result specs in slot order, promoted dtype, random state."""
     specs: list[TensorSpec] = [output.view.spec for output in node.outputs]
@@ -231,7 +232,7 @@ def _store(
     results: list[Any],
     values: Values,
     scalars: Scalars,
-    updated: frozenset[int],
+    setting: Setting,
 ) -> None:
     if len(results) < len(node.slots):
         raise VerifyError(f"{len(results)} results for {len(node.slots)} slots of\n  {node}")
@@ -255,10 +256,12 @@ def _store(
             layout = write.layout
         place = node.slot_of(target.place)
         offset = None if place is None else scalars.integer(place)
-        if base is not None and write.value in updated:
-            values[write.value] = updates.written(base, write.view, array, offset), layout
-        else:
-            values[write.value] = views.write(base, layout, write.view, array, offset), layout
+        made = None
+        if base is not None and write.value in setting.updated:
+            made = setting.platform.update(base, write.view, array, offset)
+        if made is None:
+            made = views.write(base, layout, write.view, array, offset)
+        values[write.value] = made, layout
 
 
 def _reaching(base: jax.Array, layout: Layout, view: View) -> tuple[jax.Array, Layout]:

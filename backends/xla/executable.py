@@ -15,7 +15,7 @@ from jaxlib import lapack
 from fuse.backends.xla import dispatch
 from fuse.backends.xla.passing import Passing
 from fuse.backends.xla.stacks import Row, Stacks, rows_of
-from fuse.picker import picker
+from fuse.trace.picker import picker
 
 _MAGIC: Final = b"fuse-xla-3\n"
 _LAPACK: Final = b"lapack_"  # what the names of jaxlib's kernels begin with

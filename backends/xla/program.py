@@ -12,7 +12,7 @@ import numpy as np
 from jax import lax
 
 from fuse.backends.base import Chunk
-from fuse.backends.xla import chains
+from fuse.backends.xla.calls import Call
 from fuse.backends.xla.emit import Reads, Scalars, Setting, Values, emit_node, read
 from fuse.backends.xla.products import Batch, Sum
 from fuse.backends.xla.stacking import Group, Stacking
@@ -50,8 +50,8 @@ def emit_chunk(
                 _emit_sum(chunk, step, values, scalars, setting)
             elif isinstance(step, Batch):
                 _emit_batch(chunk, step, values, scalars, setting)
-            elif isinstance(step, chains.Chain):
-                chains.emit(chunk, step, values)
+            elif isinstance(step, Call):
+                step.emit(chunk, values)
             else:
                 emit_node(chunk.nodes[step], values, reads, scalars, setting)
         outputs = tuple(values[value][0] for value in chunk.outputs)

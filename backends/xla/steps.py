@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 
 from fuse.backends.base import Chunk
-from fuse.backends.xla.chains import Chain
+from fuse.backends.xla.calls import Call
 from fuse.backends.xla.products import Batch, Sum
 from fuse.backends.xla.stacking import Group
 from fuse.errors import VerifyError
 
-Step = int | Group | Sum | Batch | Chain
+Step = int | Group | Sum | Batch | Call
 """The place of a node that is done alone, or nodes that are done as one."""
 
 
-def ordered(chunk: Chunk, merged: Sequence[Group | Sum | Batch | Chain]) -> tuple[Step, ...]:
+def ordered(chunk: Chunk, merged: Sequence[Group | Sum | Batch | Call]) -> tuple[Step, ...]:
     """Nodes, by place, and merged ones in an order in which each follows what it reads.
 
     There is one: the nodes of a group are equally far from the chunk's end, of a sum nothing but
@@ -36,7 +36,7 @@ def ordered(chunk: Chunk, merged: Sequence[Group | Sum | Batch | Chain]) -> tupl
     for place, node in enumerate(chunk.nodes):
         read = {makers[one.value] for one in node.operands if one.value in makers}
         needed[last[place]] |= read - (
-            {last[place]} if isinstance(of.get(place), Sum | Chain) else set()
+            {last[place]} if isinstance(of.get(place), Sum | Call) else set()
         )
     readers: dict[int, list[int]] = defaultdict(list)
     for step, before in needed.items():

@@ -9,7 +9,6 @@ import gc
 import importlib
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -97,16 +96,14 @@ def _uncollected() -> Iterator[None]:
 def _start() -> None:
     global _pid
     # Imported here: building the core and starting JAX take seconds, and `import torch` must not.
-    build = importlib.import_module("fuse.device.build")
-    run = importlib.import_module("fuse.run")
+    core = importlib.import_module("fuse.device.core")
     hidden = importlib.import_module("fuse.trace.hidden_writes")
     random_blocks = importlib.import_module("fuse.trace.random_blocks")
     meta = importlib.import_module("fuse.trace.meta")
     composites = importlib.import_module("fuse.device.composites")
-    native = build.load()
-    instance = run.Engine(Path(native.__file__))
-    if instance.backend.shares_host_memory():
-        importlib.import_module("fuse.device.host_memory").keep_freed_memory()
+    with core.being_built():  # while JAX starts, and the backend builds what it needs
+        instance = importlib.import_module("fuse.engine.engine").Engine()
+    native = core.load()
     native.initialise(
         instance,
         instance.backend.device_count(),

@@ -105,6 +105,10 @@ class View:
         flat = self.numel == layout.numel and self.strides == contiguous_strides(self.shape)
         return flat and self.offset == 0 and self.dtype == layout.dtype
 
+    def is_part(self, layout: Layout) -> bool:
+        """Whether this is some, but not all, elements of the buffer's array as they are."""
+        return layout.dtype == self.dtype and 0 < self.numel < layout.numel
+
     @property
     def spec(self) -> TensorSpec:
         """The view's shape and dtype without its place in memory."""

@@ -90,7 +90,7 @@ def update(request: pytest.FixtureRequest) -> tuple[Chunk, Any]:
     return max(made, key=lambda one: len(one[0].donated))
 
 
-@pytest.mark.skipif(create().platform != "cpu", reason="the text of the CPU's program")
+@pytest.mark.skipif(create().platform.name != "cpu", reason="the text of the CPU's program")
 def test_an_optimizers_update_copies_nothing(update: tuple[Chunk, Any]):
     """All shapes are one: by position alone, parameters and averages would be mixed up."""
     chunk, executable = update

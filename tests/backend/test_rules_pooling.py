@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from fuse.backends.xla.platform import Platform
 from fuse.backends.xla.rules.registry import RuleContext
 from tests.backend import rule_harness
 from tests.backend.rule_harness import check, unreached
@@ -76,7 +77,7 @@ def test_max_backward(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
-        rule_harness, "RuleContext", functools.partial(RuleContext, platform=platform)
+        rule_harness, "RuleContext", functools.partial(RuleContext, platform=Platform(platform))
     )
     name = f"max_pool{len(kernel)}d_with_indices"
     options: list[Any] = [kernel, stride, padding, dilation, ceil]

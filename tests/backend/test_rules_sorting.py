@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import pytest
 import torch
 
+from fuse.backends.xla.platform import Platform
 from fuse.backends.xla.rules.registry import RuleContext, Unsupported
 from fuse.backends.xla.rules.sorting import stable_order
 from fuse.trace.spec import TensorSpec
@@ -106,7 +107,7 @@ def test_accelerators_sort_by_the_same_order(dtype: torch.dtype, descending: boo
     with jax.enable_x64(True):
         orders = [
             to_tensor(stable_order(each, to_array(x), 0, descending))
-            for each in (context, dataclasses.replace(context, platform="tpu"))
+            for each in (context, dataclasses.replace(context, platform=Platform("tpu")))
         ]
     assert torch.equal(*orders)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fuse.coverage.quick import ENTRIES, NUMPY
+from fuse.commands.coverage.quick import ENTRIES, NUMPY
 from tests.coverage.quick import run
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fuse.coverage.quick import ENTRIES
+from fuse.commands.coverage.quick import ENTRIES
 from tests.coverage.quick import run
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 
-from fuse.host_calls import ShapeCapWarning
+from fuse.engine.host_calls import ShapeCapWarning
 from tests.device.helpers import DEVICE, host_calls, recorder
 
 

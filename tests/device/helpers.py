@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import fuse
-from fuse.backends.xla import host_kernels
+from fuse.backends.xla.cpu import kernels
 from fuse.device import lazy
 
 DEVICE = torch.device("tpu")
@@ -53,16 +53,16 @@ def compile_anew(patch: pytest.MonkeyPatch) -> None:
 
 
 def note_kernels(patch: pytest.MonkeyPatch, name: str) -> list[str]:
-    """Which of PyTorch's kernels programs compiled from now on call by ``host_kernels``' function
+    """Which of PyTorch's kernels programs compiled from now on call by ``kernels``' function
     ``name``; filled as they are compiled."""
     found: list[str] = []
-    function = getattr(host_kernels, name)
+    function = getattr(kernels, name)
 
     def noted(target: str, *arguments: Any, **attributes: Any) -> Any:
         found.append(target)
         return function(target, *arguments, **attributes)
 
-    patch.setattr(host_kernels, name, noted)
+    patch.setattr(kernels, name, noted)
     return found
 
 

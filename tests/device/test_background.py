@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from fuse.compiler import Compiler
 from fuse.device import lazy
+from fuse.engine.compiler import Compiler
 from tests.device.helpers import DEVICE, run
 from tests.programs.harness import compare_with_cpu, train
 

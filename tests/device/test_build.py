@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-import fuse.device.build as build
+from fuse.device.core import CORE
 from fuse.errors import BuildError
+from fuse.native import build
 from tests.device.helpers import finish, start
 
 USE = "import torch; print((torch.ones(2, device='tpu') + 1).tolist())"
@@ -32,7 +33,7 @@ def test_a_compiler_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("CXX", str(broken))
     monkeypatch.setenv("FUSE_BUILD_DIR", str(tmp_path / "build"))
     with pytest.raises(BuildError, match="unknown flag") as caught:
-        build.built()
+        CORE.built()
     assert "C++20" in str(caught.value)
     assert not list((tmp_path / "build").rglob("build-*"))
 
@@ -41,22 +42,22 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("FUSE_BUILD_DIR", str(tmp_path / "file" / "inside"))
     with pytest.raises(BuildError, match="FUSE_BUILD_DIR"):
-        build.built()
+        CORE.built()
 
 
 def test_a_build_that_exists_is_not_built_again(monkeypatch: pytest.MonkeyPatch):
-    library = build.built()
+    library = CORE.built()
     monkeypatch.setattr(build, "_compile", None)
-    assert build.built() == library
+    assert CORE.built() == library
 
 
 def test_what_a_build_depends_on_is_in_its_folders_name(monkeypatch: pytest.MonkeyPatch):
-    before = build._digest()
+    before = CORE.digest()
     monkeypatch.setattr(build, "FLAGS", (*build.FLAGS, "-DOTHER"))
-    assert build._digest() != before
+    assert CORE.digest() != before
     monkeypatch.undo()
     monkeypatch.setenv("CXX", "clang++")
-    assert build._digest() != before
+    assert CORE.digest() != before
 
 
 @pytest.mark.slow

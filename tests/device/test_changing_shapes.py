@@ -12,7 +12,7 @@ from torch import nn
 
 import fuse
 from fuse.device import lazy
-from fuse.host_calls import ShapeCapWarning
+from fuse.engine.host_calls import ShapeCapWarning
 from tests.device.helpers import DEVICE, Block, Counted, mode, recorder
 
 CPU = torch.device("cpu")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fuse import cli, doctor
+from fuse.commands import cli, doctor
 
 
 def line(output: str, what: str) -> str:

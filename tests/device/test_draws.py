@@ -78,7 +78,7 @@ def test_every_random_operator_is_drawn_here():
     }
 
 
-@pytest.mark.filterwarnings("ignore::fuse.host_calls.ShapeCapWarning")
+@pytest.mark.filterwarnings("ignore::fuse.engine.host_calls.ShapeCapWarning")
 @pytest.mark.parametrize("name", DRAWS)
 def test_past_the_cap_the_numbers_are_those_of_a_compiled_call(name: str):
     state = torch.tpu.get_rng_state
@@ -98,7 +98,7 @@ def test_past_the_cap_the_numbers_are_those_of_a_compiled_call(name: str):
             assert torch.equal(moved, wanted_move)
 
 
-@pytest.mark.filterwarnings("ignore::fuse.host_calls.ShapeCapWarning")
+@pytest.mark.filterwarnings("ignore::fuse.engine.host_calls.ShapeCapWarning")
 def test_the_cpus_generator_is_not_moved():
     with recorder(shape_cap=2):
         before, calls = torch.get_rng_state(), fuse.stats()["uncompiled_operations"]
@@ -109,7 +109,7 @@ def test_the_cpus_generator_is_not_moved():
         assert torch.equal(torch.get_rng_state(), before)
 
 
-@pytest.mark.filterwarnings("ignore::fuse.host_calls.ShapeCapWarning")
+@pytest.mark.filterwarnings("ignore::fuse.engine.host_calls.ShapeCapWarning")
 def test_a_generator_of_ones_own_is_the_one_that_is_moved():
     found = []
     for cap in (0, 2):
@@ -129,7 +129,7 @@ def test_a_generator_of_ones_own_is_the_one_that_is_moved():
         torch.testing.assert_close(one, other)
 
 
-@pytest.mark.filterwarnings("ignore::fuse.host_calls.ShapeCapWarning")
+@pytest.mark.filterwarnings("ignore::fuse.engine.host_calls.ShapeCapWarning")
 def test_ever_new_sizes_make_few_executables():
     with recorder(shape_cap=2):
         for size in range(1, 9):
@@ -140,7 +140,7 @@ def test_ever_new_sizes_make_few_executables():
         assert fuse.stats()["cache"]["memory"]["misses"] - before <= 2
 
 
-@pytest.mark.filterwarnings("ignore::fuse.host_calls.ShapeCapWarning")
+@pytest.mark.filterwarnings("ignore::fuse.engine.host_calls.ShapeCapWarning")
 def test_what_the_cpu_refuses_is_refused_past_the_cap_too():
     with recorder(shape_cap=2):
         for size in range(1, 9):

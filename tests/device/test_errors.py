@@ -10,7 +10,8 @@ import torch
 from torch.nn import functional as F
 
 import fuse
-from fuse import config, debug
+from fuse import config
+from fuse.engine import debug
 from fuse.errors import ConfigError, HostFallbackError, NonFiniteError
 from fuse.trace.functional import find_overload
 

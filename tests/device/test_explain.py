@@ -11,10 +11,10 @@ import pytest
 import torch
 
 import fuse
-from fuse.explain_html import page
-from fuse.explain_text import folded, groups, seconds, text
-from fuse.explanation import Explanation
-from fuse.timeline import KINDS, Event, recording
+from fuse.engine.timeline import KINDS, Event, recording
+from fuse.report.explain_html import page
+from fuse.report.explain_text import folded, groups, seconds, text
+from fuse.report.explanation import Explanation
 from tests.device.helpers import DEVICE
 
 LAYERS = 30

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 
 import fuse
 from fuse.backends.numpy.rules.registry import RULES, RuleContext
-from fuse.difference import TOLERANCE, Summary, gap, tolerances
+from fuse.report.difference import TOLERANCE, Summary, gap, tolerances
 
 DEVICE = torch.device("tpu")
 

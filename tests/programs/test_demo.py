@@ -10,10 +10,10 @@ import pytest
 import torch
 
 import fuse
-from fuse.demo.command import main
-from fuse.demo.measure import CPU, RUNNERS, Counts, Run, measure
-from fuse.demo.programs import PROGRAMS
-from fuse.demo.report import plot, table
+from fuse.commands.demo.command import main
+from fuse.commands.demo.measure import CPU, RUNNERS, Counts, Run, measure
+from fuse.commands.demo.programs import PROGRAMS
+from fuse.commands.demo.report import plot, table
 from fuse.examples import chargpt, digits
 
 ROOT = Path(__file__).parents[2]

@@ -33,7 +33,6 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from fuse.backends.xla import host_kernels
 from fuse.backends.xla.rules.matmul import contract, materialised
 from fuse.backends.xla.rules.registry import RuleContext, Unsupported, rule
 from fuse.trace.spec import View, contiguous_strides
@@ -179,7 +178,7 @@ def _by_library(
     """Whether PyTorch's CPU kernel can and should be called: see the table above."""
     return (
         not (scores.bias is not None and scores.causal)
-        and host_kernels.available(ctx.platform, query, key, value, *others)
+        and ctx.platform.has_kernel("attention", query, key, value, *others)
         and query.ndim == 4
         and key.shape[1] == value.shape[1]
         and query.shape[1] % key.shape[1] == 0
@@ -226,7 +225,7 @@ def _called(
     """Call a kernel on parts of buffers, by the names of its attributes, and ``whole`` ones."""
     parts = {name: _part(ctx, operand) for name, operand in operands.items()}
     bias = _added(scores)
-    return host_kernels.call(
+    return ctx.platform.call(
         target,
         results,
         *(base for base, _ in parts.values()),
@@ -246,9 +245,7 @@ def _library(
     heads = query.shape[1]
     operands = {"query": query, "key": _each(key, heads), "value": _each(value, heads)}
     sums = jax.ShapeDtypeStruct(query.shape[:3], query.dtype)
-    output, logarithm = _called(
-        ctx, scores, "fuse_attention", (_heads_inside(query), sums), operands
-    )
+    output, logarithm = _called(ctx, scores, "attention", (_heads_inside(query), sums), operands)
     return output.transpose(0, 2, 1, 3), logarithm
 
 
@@ -260,7 +257,7 @@ def _library_gradient(
     operands = operands | {"key": _each(key, heads), "value": _each(value, heads)}
     results = tuple(_heads_inside(operands[name]) for name in ("query", "key", "value"))
     logarithm = logarithm.reshape(operands["query"].shape[:3])
-    grads = _called(ctx, scores, "fuse_attention_gradient", results, operands, logarithm)
+    grads = _called(ctx, scores, "attention_gradient", results, operands, logarithm)
     grad_query, grad_key, grad_value = (grad.transpose(0, 2, 1, 3) for grad in grads)
     return grad_query, _ungroup(grad_key, key, heads), _ungroup(grad_value, value, heads), None
 

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from fuse.backends.xla.platform import Platform
 from fuse.trace.spec import TensorSpec, View, contiguous_strides
 
 _WIDE = {"float16": "float32", "bfloat16": "float32", "complex32": "complex64"}
@@ -34,7 +35,7 @@ class RuleContext:
             undefined result has no entry.
         result_type: PyTorch's promoted dtype over all tensor and Scalar operands
             (``torch.result_type`` generalised to n operands).
-        platform: "cpu", "gpu" or "tpu".
+        platform: where the program runs, and the kernels that it may call there.
         seed, offset: 0-d uint64 arrays for a random operator, else ``None``.
         contiguous: whether each tensor operand, in order, is row-major; empty where that is
             not known (inside a decomposition).
@@ -44,7 +45,7 @@ class RuleContext:
 
     out: tuple[TensorSpec, ...]
     result_type: str
-    platform: str = "cpu"
+    platform: Platform = Platform("cpu")
     seed: Any = None
     offset: Any = None
     contiguous: tuple[bool, ...] = ()

@@ -21,7 +21,7 @@ Columns are therefore written out only for up to three input channels, and for
 grouped convolutions, where XLA reaches 0.15 and its weight gradient 0.01 (columns:
 0.4 and 0.4). One channel a group is a sum of shifted inputs: 1.1 to 1.5, where the
 convolution reaches 0.04. All of this is for where PyTorch's own CPU kernels cannot be
-called (``host_kernels``); where they can, they take the rest from six million products
+called (``Platform.call``); where they can, they take the rest from six million products
 on, at 0.7 to 1.
 A 1x1 convolution as a batched product is 1.3 to 2.4 times as fast as the convolution, and
 its weight gradient, summed over the batch, 4 times.
@@ -39,7 +39,6 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from fuse.backends.xla import host_kernels
 from fuse.backends.xla.rules.matmul import contract, precision
 from fuse.backends.xla.rules.registry import RuleContext, rule
 
@@ -185,7 +184,7 @@ def _by_kernel(
     one channel a group, and is large enough to be worth waking a thread."""
     shape = x.shape if window.transposed else out
     return (
-        host_kernels.available(ctx.platform, x, weight)
+        ctx.platform.has_kernel("convolution", x, weight)
         and 1 <= len(window.stride) <= 3
         and not _is_pointwise(weight, window)
         and (weight.shape[1] > 1 or window.groups == 1 or window.transposed)
@@ -196,17 +195,17 @@ def _by_kernel(
 def _kernel(ctx: RuleContext, x: jax.Array, weight: jax.Array, window: Window) -> jax.Array:
     """The convolution by PyTorch's CPU kernel."""
     out = jax.ShapeDtypeStruct(ctx.out[0].shape, x.dtype)
-    result: jax.Array = host_kernels.call("fuse_convolution", out, x, weight, **_attributes(window))
+    result: jax.Array = ctx.platform.call("convolution", out, x, weight, **_attributes(window))
     return result
 
 
 def _kernel_gradient(
-    which: int, grad: jax.Array, x: jax.Array, weight: jax.Array, window: Window
+    ctx: RuleContext, which: int, grad: jax.Array, x: jax.Array, weight: jax.Array, window: Window
 ) -> jax.Array:
     """The gradient of the input (0) or the weight (1) by PyTorch's CPU kernel."""
     like = (x, weight)[which]
-    result: jax.Array = host_kernels.call(
-        "fuse_convolution_gradient",
+    result: jax.Array = ctx.platform.call(
+        "convolution_gradient",
         jax.ShapeDtypeStruct(like.shape, like.dtype),
         grad,
         x,
@@ -219,7 +218,7 @@ def _kernel_gradient(
 
 def _forward(ctx: RuleContext, weight: jax.Array, window: Window) -> Spelling:
     """The fastest spelling of the convolution itself, in XLA's terms."""
-    if ctx.platform != "cpu" or window.transposed:
+    if ctx.platform.name != "cpu" or window.transposed:
         return convolve
     if _is_pointwise(weight, window):
         return _pointwise
@@ -249,7 +248,7 @@ def _is_pointwise(weight: jax.Array, window: Window) -> bool:
 
 def _wide(ctx: RuleContext, *values: jax.Array) -> list[jax.Array]:
     """Half precision as float32 on the CPU platform; accelerators accumulate so themselves."""
-    return [ctx.widened(value) if ctx.platform == "cpu" else value for value in values]
+    return [ctx.widened(value) if ctx.platform.name == "cpu" else value for value in values]
 
 
 @rule("convolution", "convolution_overrideable")
@@ -312,10 +311,10 @@ def _transpose(function: Callable[[jax.Array], jax.Array], at: Any, grad: jax.Ar
 def _grad_input(
     ctx: RuleContext, grad: jax.Array, x: jax.Array, weight: jax.Array, window: Window
 ) -> jax.Array:
-    if ctx.platform == "cpu" and _is_pointwise(weight, window):
+    if ctx.platform.name == "cpu" and _is_pointwise(weight, window):
         return _pointwise(ctx, grad, weight.swapaxes(0, 1), window)
     if _by_kernel(ctx, x, weight, grad.shape, window):
-        return _kernel_gradient(0, grad, x, weight, window)
+        return _kernel_gradient(ctx, 0, grad, x, weight, window)
     spelling = _backward(ctx, weight, window)
     return _transpose(lambda value: spelling(ctx, value, weight, window), x, grad)
 
@@ -323,7 +322,7 @@ def _grad_input(
 def _grad_weight(
     ctx: RuleContext, grad: jax.Array, x: jax.Array, weight: jax.Array, window: Window
 ) -> jax.Array:
-    if ctx.platform == "cpu" and _is_pointwise(weight, window):
+    if ctx.platform.name == "cpu" and _is_pointwise(weight, window):
         rows = grad.reshape(*grad.shape[:2], -1)
         columns = x.reshape(*x.shape[:2], -1)
         if x.shape[0] * weight.size <= 4 * (grad.size + x.size):
@@ -332,7 +331,7 @@ def _grad_weight(
         # One product over batch and space keeps memory small where a product a sample is large.
         return contract(ctx, rows, columns, (((0, 2), (0, 2)), ((), ()))).reshape(weight.shape)
     if _by_kernel(ctx, x, weight, grad.shape, window):
-        return _kernel_gradient(1, grad, x, weight, window)
+        return _kernel_gradient(ctx, 1, grad, x, weight, window)
     spelling = _backward(ctx, weight, window)
     return _transpose(lambda value: spelling(ctx, x, value, window), weight, grad)
 

@@ -13,7 +13,6 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from fuse.backends.xla import host_kernels
 from fuse.backends.xla.rules.matmul import lying, matmul, precision
 from fuse.backends.xla.rules.registry import RuleContext, rule
 
@@ -36,9 +35,9 @@ def _grouped_mm(
     """
     if offs is None:
         return matmul(ctx, x, y)
-    if ctx.platform == "cpu":
+    if ctx.platform.name == "cpu":
         x, y = x.astype(jnp.float32), y.astype(jnp.float32)  # half precision would be as slow
-    if host_kernels.available(ctx.platform, x, y):
+    if ctx.platform.has_kernel("grouped_product", x, y):
         return _library(ctx, x, y, offs)
     sizes = jnp.diff(offs, prepend=jnp.zeros((1,), offs.dtype))
     options: dict[str, Any] = {
@@ -58,8 +57,8 @@ def _library(ctx: RuleContext, x: jax.Array, y: jax.Array, offs: jax.Array) -> j
     shape = tuple(ctx.out[0].shape)
     left, x_order = lying(x, ctx.order(x), batches[0], x.ndim - 1, last=True)
     right, y_order = lying(y, ctx.order(y), batches[1], y.ndim - 2, last=False)
-    found: jax.Array = host_kernels.call(
-        "fuse_grouped_product",
+    found: jax.Array = ctx.platform.call(
+        "grouped_product",
         jax.ShapeDtypeStruct(shape, x.dtype),
         left,
         right,

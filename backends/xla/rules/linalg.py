@@ -153,7 +153,7 @@ def _eigh(
 
 
 def _only_on_cpu(ctx: RuleContext) -> None:
-    if ctx.platform != "cpu":
+    if ctx.platform.name != "cpu":
         raise Unsupported("eigenvalues of a general matrix")
 
 

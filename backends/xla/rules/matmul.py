@@ -43,7 +43,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from fuse.backends.xla import host_kernels
 from fuse.backends.xla.rules.registry import RuleContext, Unsupported, rule
 
 Dimensions = tuple[tuple[tuple[int, ...], tuple[int, ...]], tuple[tuple[int, ...], tuple[int, ...]]]
@@ -55,7 +54,7 @@ _LIBRARY_PRODUCTS = 1 << 20  # multiplications from which on PyTorch's library i
 
 def precision(ctx: RuleContext) -> lax.Precision | None:
     """Full float32 products where the platform would otherwise round operands."""
-    return None if ctx.platform == "cpu" else lax.Precision.HIGHEST
+    return None if ctx.platform.name == "cpu" else lax.Precision.HIGHEST
 
 
 def materialised(value: jax.Array) -> jax.Array:
@@ -73,10 +72,10 @@ def contract(ctx: RuleContext, x: jax.Array, y: jax.Array, dims: Dimensions) -> 
     if _by_library(ctx, x, y, dims):
         return _library(ctx, x, y, dims)
     half = str(x.dtype) in _HALF
-    if half and ctx.platform == "cpu" and x.dtype == jnp.float16:
+    if half and ctx.platform.name == "cpu" and x.dtype == jnp.float16:
         # XLA's CPU platform has a bfloat16 product but none for float16.
         x, y, half = x.astype(jnp.float32), y.astype(jnp.float32), False
-    if ctx.platform == "cpu":
+    if ctx.platform.name == "cpu":
         narrowest = min(_free(x, dims, 0), _free(y, dims, 1))
         if narrowest == 1:
             x, y, dims = _where_they_lie(ctx, x, y, dims)
@@ -125,7 +124,7 @@ def _by_library(ctx: RuleContext, x: jax.Array, y: jax.Array, dims: Dimensions) 
     transposed right one (a linear layer), that is large enough to wake a thread."""
     (contracting, other), (batch, _) = dims
     return (
-        host_kernels.available(ctx.platform, x, y)
+        ctx.platform.has_kernel("product", x, y)
         and len(contracting) == 1
         and x.ndim == y.ndim == len(batch) + 2
         and x.ndim <= 3
@@ -145,9 +144,7 @@ def _library(ctx: RuleContext, x: jax.Array, y: jax.Array, dims: Dimensions) -> 
     x, x_order = lying(x, ctx.order(x), x_batch, x_contracting[0], last=True)
     y, y_order = lying(y, ctx.order(y), y_batch, y_contracting[0], last=False)
     out = jax.ShapeDtypeStruct(shape, x.dtype)
-    product: jax.Array = host_kernels.call(
-        "fuse_product", out, x, y, x_order=x_order, y_order=y_order
-    )
+    product: jax.Array = ctx.platform.call("product", out, x, y, x_order=x_order, y_order=y_order)
     return product
 
 

@@ -15,7 +15,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from fuse.backends.xla import host_kernels
 from fuse.backends.xla.rules.reduction import count, kept, moments, number
 from fuse.backends.xla.rules.registry import RuleContext, rule
 
@@ -76,7 +75,7 @@ def _layer_norm(
 ) -> Any:
     given = [value for value in (weight, bias) if value is not None]
     if isinstance(eps, float) and _by_library(ctx, x, *given):
-        return _library(x, normalized, weight, bias, eps)
+        return _library(ctx, x, normalized, weight, bias, eps)
     x, weight, bias = _wide(ctx, x, weight, bias)
     mean, rstd = _normalised_moments(x, _split(x, normalized)[1], eps)
     out = (x - mean) * rstd
@@ -97,7 +96,7 @@ def _layer_norm_backward(
     mask: Mask,
 ) -> Any:
     if weight is not None and mask[0] and _by_library(ctx, grad, x, mean, rstd, weight):
-        grads = _library_gradient(grad, x, mean, rstd, weight)
+        grads = _library_gradient(ctx, grad, x, mean, rstd, weight)
         return tuple(value if wanted else None for value, wanted in zip(grads, mask, strict=True))
     grad, x, mean, rstd, weight = _wide(ctx, grad, x, mean, rstd, weight)
     outer, inner = _split(x, normalized)
@@ -112,10 +111,11 @@ def _layer_norm_backward(
 
 def _by_library(ctx: RuleContext, *values: jax.Array) -> bool:
     """Whether PyTorch's CPU kernel can be called, on enough numbers to make up for the call."""
-    return host_kernels.available(ctx.platform, *values) and values[0].size >= _LIBRARY_NUMBERS
+    return ctx.platform.has_kernel("layer_norm", *values) and values[0].size >= _LIBRARY_NUMBERS
 
 
 def _library(
+    ctx: RuleContext,
     x: jax.Array,
     normalized: tuple[int, ...],
     weight: jax.Array | None,
@@ -125,8 +125,8 @@ def _library(
     width = math.prod(normalized)
     rows = x.reshape(-1, width)
     sums = jax.ShapeDtypeStruct((rows.shape[0], 1), x.dtype)
-    out, mean, rstd = host_kernels.call(
-        "fuse_layer_norm",
+    out, mean, rstd = ctx.platform.call(
+        "layer_norm",
         (jax.ShapeDtypeStruct(rows.shape, x.dtype), sums, sums),
         rows,
         rows if weight is None else weight.reshape(width),
@@ -140,12 +140,17 @@ def _library(
 
 
 def _library_gradient(
-    grad: jax.Array, x: jax.Array, mean: jax.Array, rstd: jax.Array, weight: jax.Array
+    ctx: RuleContext,
+    grad: jax.Array,
+    x: jax.Array,
+    mean: jax.Array,
+    rstd: jax.Array,
+    weight: jax.Array,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     rows = jax.ShapeDtypeStruct((x.size // weight.size, weight.size), x.dtype)
     sums = jax.ShapeDtypeStruct((weight.size,), x.dtype)
-    grad_x, grad_weight, grad_bias = host_kernels.call(
-        "fuse_layer_norm_gradient",
+    grad_x, grad_weight, grad_bias = ctx.platform.call(
+        "layer_norm_gradient",
         (rows, sums, sums),
         *(value.reshape(rows.shape) for value in (grad, x)),
         *(value.reshape(-1, 1) for value in (mean, rstd)),

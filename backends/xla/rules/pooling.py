@@ -213,7 +213,7 @@ def maximum_gradient(
             grad, index = (_spread(value, window, axis, -1) for value in (grad, index))
         flat = jnp.arange(math.prod(sizes), dtype=index.dtype).reshape(sizes)
         return jnp.where(index == flat, grad, jnp.zeros((), grad.dtype))
-    if ctx.platform == "cpu" or any(window.starts is not None for window in windows):
+    if ctx.platform.name == "cpu" or any(window.starts is not None for window in windows):
         return scatter(grad, index, sizes)
     return _masks(grad, index, sizes, windows)
 

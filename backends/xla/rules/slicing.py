@@ -13,10 +13,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from fuse.backends.xla.host_kernels import known
 from fuse.backends.xla.rules.padding import transposed
 from fuse.backends.xla.rules.registry import RuleContext, rule
-from fuse.backends.xla.updates import is_part, written
 from fuse.backends.xla.views import read, write
 from fuse.trace.spec import Layout, View, contiguous_strides
 
@@ -92,9 +90,10 @@ def _write_along(ctx: RuleContext, self: Array, src: Array, dim: int, place: sli
 
 def _write(ctx: RuleContext, self: Array, src: Array, view: View) -> Array:
     value = jnp.broadcast_to(src.astype(self.dtype), view.shape)
-    if known(ctx.platform) and is_part(_layout(self), view):
-        return written(self, view, value)  # right where ``src`` is made of ``self``, too
-    return write(self, _layout(self), view, value)
+    layout = _layout(self)
+    # The platform's is right where ``src`` is made of ``self``, too.
+    made = ctx.platform.update(self, view, value) if view.is_part(layout) else None
+    return write(self, layout, view, value) if made is None else made
 
 
 @rule("slice_scatter")

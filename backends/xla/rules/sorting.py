@@ -66,7 +66,7 @@ def stable_order(ctx: RuleContext, x: jax.Array, axis: int, descending: bool) ->
     """Positions (int64, shape of ``x``) that sort ``x`` along ``axis``; ties keep their order."""
     key = _sort_key(x)
     key = ~key if descending else key
-    if ctx.platform != "cpu" or x.shape[axis] >= 2**31:
+    if ctx.platform.name != "cpu" or x.shape[axis] >= 2**31:
         position = lax.broadcasted_iota(jnp.int64, key.shape, axis)
         return lax.sort((key, position), dimension=axis, is_stable=True, num_keys=1)[1]
     if key.dtype == jnp.int32:

@@ -1,0 +1,1 @@
+"""What only XLA's CPU platform needs: PyTorch's kernels inside its programs, and its options."""

@@ -1,0 +1,66 @@
+"""What a platform of XLA's offers beside XLA's own operations; most offer nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+from fuse.backends.base import Chunk
+from fuse.backends.xla.calls import Call
+from fuse.trace.spec import View
+
+
+@dataclass(frozen=True)
+class Platform:
+    """Where programs run. A platform with kernels of its own is a subclass of this.
+
+    Attributes:
+        name: "cpu", "gpu" or "tpu".
+    """
+
+    name: str
+
+    def start(self) -> None:
+        """Make the platform's kernels ready; called before anything is compiled. Idempotent."""
+
+    def fingerprint(self) -> dict[str, str]:
+        """Labelled fields that executables depend on beside the program and XLA's version."""
+        return {}
+
+    def has_kernel(self, target: str, *values: jax.Array) -> bool:
+        """Whether a program may call the kernel ``target`` on ``values``."""
+        return False
+
+    def call(self, target: str, results: Any, *values: jax.Array, **attributes: Any) -> Any:
+        """The results of a kernel that ``has_kernel`` knows, of the shapes and dtypes ``results``.
+
+        ``attributes`` are numbers or sequences of them; integers become 64-bit.
+        """
+        raise NotImplementedError(f"platform {self.name} has no kernel {target}")
+
+    def calls(self, chunk: Chunk, apart: Collection[int]) -> list[Call]:
+        """Nodes of ``chunk`` to be done as one call each; none at the places ``apart``."""
+        return []
+
+    def updates(self, chunk: Chunk) -> frozenset[int]:
+        """The values of ``chunk`` that ``update`` is to make of the ones before them."""
+        return frozenset()
+
+    def update(
+        self, base: jax.Array, view: View, value: jax.Array, offset: jax.Array | None = None
+    ) -> jax.Array | None:
+        """``base`` with the elements of ``view`` set to ``value``; ``None``: write it by XLA's own.
+
+        Args:
+            base: an array in row-major order, whose elements the view's strides count.
+            value: an array of ``view.shape`` and the dtype of ``base``.
+            offset: a 0-d int64 array that replaces ``view.offset``.
+        """
+        return None
+
+    def options(self, lowered: Any) -> dict[str, str | bool] | None:
+        """Compiler options for a program that ``jax.jit`` lowered; ``None``: XLA's own choice."""
+        return None

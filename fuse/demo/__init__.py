@@ -1,5 +1,0 @@
-"""``fuse demo``: train two plain PyTorch programs on the CPU and in every mode of the device."""
-
-from fuse.demo.command import main
-
-__all__ = ["main"]

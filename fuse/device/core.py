@@ -1,0 +1,50 @@
+"""The device's native core: where its C++ is, and how it is loaded."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.machinery
+import importlib.util
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import ModuleType
+
+from fuse.errors import BuildError
+from fuse.native.build import Library
+
+CORE = Library(
+    label="the native core",
+    sources=Path(__file__).parent / "csrc",
+    units=("core.cpp", "device/autocast.cpp"),
+    links=("torch_python", "torch_cpu", "c10"),
+)
+
+
+@contextlib.contextmanager
+def being_built() -> Iterator[None]:
+    """Build the core during the block, where there is no build of it; ends when both have."""
+    if CORE.file().exists():
+        yield
+        return
+    with ThreadPoolExecutor(1) as pool:
+        building = pool.submit(CORE.built)
+        yield
+    building.result()
+
+
+def load() -> ModuleType:
+    """The native core's module, built first where no build of it exists."""
+    name = "fuse.device._core"
+    if name in sys.modules:
+        return sys.modules[name]
+    library = CORE.built()
+    loader = importlib.machinery.ExtensionFileLoader(name, str(library))
+    spec = importlib.util.spec_from_file_location(name, library, loader=loader)
+    if spec is None:
+        raise BuildError(f"{library} is no extension module")
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    sys.modules[name] = module
+    return module

@@ -1,0 +1,241 @@
+// Allocator, device guard and hooks: what PyTorch asks of any accelerator.
+#include <ATen/detail/PrivateUse1HooksInterface.h>
+#include <c10/core/CPUAllocator.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+
+#include <mutex>
+#include <unordered_set>
+
+#include "device/device.h"
+#include "device/generator.h"
+#include "recorder/recorder.h"
+
+namespace fuse {
+
+namespace {
+
+std::atomic<int> devices{1};
+thread_local c10::DeviceIndex current = 0;
+
+constexpr c10::DeviceType kDevice = c10::DeviceType::PrivateUse1;
+
+// Allocates storages that only have a size; a value comes with the first write.
+class DeviceAllocator final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(size_t nbytes) override {
+    const auto size = static_cast<int64_t>(nbytes);
+    uint32_t layout = LayoutTable::global().intern(c10::ScalarType::Byte, size);
+    c10::Storage storage = make_storage(nbytes, layout, static_cast<int8_t>(current));
+    return storage.set_data_ptr(c10::DataPtr());
+  }
+  c10::DeleterFnPtr raw_deleter() const override {
+    return &delete_buffer;
+  }
+  void copy_data(void*, const void*, std::size_t) const override {
+    TORCH_CHECK(false, "raw memory of the tpu device cannot be copied; copy tensors instead");
+  }
+};
+
+// Page-aligned host memory that answers is_pinned(). XLA copies from any host memory alike;
+// the flag is kept so that programs that ask for it run unchanged.
+class PinnedAllocator final : public c10::Allocator {
+ public:
+  static PinnedAllocator& global() {
+    static auto* allocator = new PinnedAllocator;
+    return *allocator;
+  }
+  c10::DataPtr allocate(size_t nbytes) override {
+    void* memory = c10::GetDefaultCPUAllocator()->raw_allocate(nbytes);
+    std::lock_guard<std::mutex> guard(mutex_);
+    pinned_.insert(memory);
+    return {memory, memory, &PinnedAllocator::release, c10::Device(c10::DeviceType::CPU)};
+  }
+  c10::DeleterFnPtr raw_deleter() const override {
+    return &PinnedAllocator::release;
+  }
+  void copy_data(void* to, const void* from, std::size_t count) const override {
+    default_copy_data(to, from, count);
+  }
+  bool owns(const void* memory) {
+    std::lock_guard<std::mutex> guard(mutex_);
+    return pinned_.count(memory) != 0;
+  }
+
+ private:
+  static void release(void* memory) {
+    {
+      std::lock_guard<std::mutex> guard(global().mutex_);
+      global().pinned_.erase(memory);
+    }
+    c10::GetDefaultCPUAllocator()->raw_deallocate(memory);
+  }
+  std::mutex mutex_;
+  std::unordered_set<const void*> pinned_;
+};
+
+// One in-order queue a device: every stream is the default stream, an event is complete
+// once everything recorded before it has run.
+class GuardImpl final : public c10::impl::DeviceGuardImplInterface {
+ public:
+  c10::DeviceType type() const override {
+    return kDevice;
+  }
+  c10::Device exchangeDevice(c10::Device device) const override {
+    c10::Device before = getDevice();
+    setDevice(device);
+    return before;
+  }
+  c10::Device getDevice() const override {
+    return {kDevice, current};
+  }
+  void setDevice(c10::Device device) const override {
+    set_current_device(device.index());
+  }
+  void uncheckedSetDevice(c10::Device device) const noexcept override {
+    if (device.index() >= 0) {
+      current = device.index();
+    }
+  }
+  c10::Stream getStream(c10::Device device) const override {
+    return c10::Stream(c10::Stream::DEFAULT, device);
+  }
+  c10::Stream getDefaultStream(c10::Device device) const override {
+    return getStream(device);
+  }
+  c10::Stream getNewStream(c10::Device device, int) const override {
+    return getStream(device);
+  }
+  c10::Stream getStreamFromGlobalPool(c10::Device device, bool) const override {
+    return getStream(device);
+  }
+  c10::Stream exchangeStream(c10::Stream stream) const override {
+    return getStream(stream.device());
+  }
+  c10::DeviceIndex deviceCount() const noexcept override {
+    return static_cast<c10::DeviceIndex>(devices.load());
+  }
+  bool queryStream(const c10::Stream&) const override {
+    return true;
+  }
+  void synchronizeStream(const c10::Stream&) const override {
+    synchronize();
+  }
+  void synchronizeDevice(const c10::DeviceIndex) const override {
+    synchronize();
+  }
+  void record(void** event, const c10::Stream&, const c10::DeviceIndex, const c10::EventFlag)
+      const override {
+    if (*event == nullptr) {
+      *event = new double;
+    }
+    synchronize(); // an event on an in-order queue: what came before has been handed on
+    *static_cast<double*>(*event) = now_milliseconds();
+  }
+  void block(void*, const c10::Stream&) const override {}
+  bool queryEvent(void*) const override {
+    return true;
+  }
+  void synchronizeEvent(void*) const override {
+    synchronize();
+  }
+  void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override {
+    delete static_cast<double*>(event);
+  }
+  double elapsedTime(void* first, void* second, const c10::DeviceIndex) const override {
+    TORCH_CHECK(
+        first != nullptr && second != nullptr, "both events must be recorded before elapsed_time");
+    return *static_cast<double*>(second) - *static_cast<double*>(first);
+  }
+};
+
+class Hooks final : public at::PrivateUse1HooksInterface {
+ public:
+  bool isBuilt() const override {
+    return true;
+  }
+  bool isAvailable() const override {
+    return true;
+  }
+  bool hasPrimaryContext(c10::DeviceIndex) const override {
+    return true;
+  }
+  c10::DeviceIndex deviceCount() const override {
+    return static_cast<c10::DeviceIndex>(devices.load());
+  }
+  void setCurrentDevice(c10::DeviceIndex device) const override {
+    set_current_device(device);
+  }
+  c10::DeviceIndex getCurrentDevice() const override {
+    return current;
+  }
+  c10::DeviceIndex exchangeDevice(c10::DeviceIndex device) const override {
+    c10::DeviceIndex before = current;
+    set_current_device(device);
+    return before;
+  }
+  c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex device) const override {
+    return exchangeDevice(device);
+  }
+  const at::Generator& getDefaultGenerator(c10::DeviceIndex device) const override {
+    return default_generator(device < 0 ? current : device);
+  }
+  at::Generator getNewGenerator(c10::DeviceIndex device) const override {
+    return at::make_generator<PhiloxGenerator>(
+        device < 0 ? current : device, c10::default_rng_seed_val);
+  }
+  at::Device getDeviceFromPtr(void* data) const override {
+    return {kDevice, static_cast<Buffer*>(data)->device};
+  }
+  bool isPinnedPtr(const void* data) const override {
+    return PinnedAllocator::global().owns(data);
+  }
+  c10::Allocator* getPinnedMemoryAllocator() const override {
+    return &PinnedAllocator::global();
+  }
+  void resizePrivateUse1Bytes(const c10::Storage& storage, size_t nbytes) const override {
+    resize_storage(*storage.unsafeGetStorageImpl(), nbytes);
+  }
+};
+
+DeviceAllocator allocator;
+REGISTER_ALLOCATOR(kDevice, &allocator)
+C10_REGISTER_GUARD_IMPL(PrivateUse1, GuardImpl)
+
+} // namespace
+
+void register_hooks(int device_count) {
+  devices.store(device_count);
+  static bool registered = false;
+  if (!registered) {
+    at::RegisterPrivateUse1HooksInterface(new Hooks);
+    registered = true;
+  }
+}
+
+void set_current_device(c10::DeviceIndex device) {
+  TORCH_CHECK(
+      device >= 0 && device < devices.load(),
+      "invalid tpu device index ",
+      static_cast<int>(device),
+      ": there are ",
+      devices.load(),
+      " devices, numbered from 0");
+  current = device;
+}
+
+c10::DeviceIndex current_device() {
+  return current;
+}
+
+void synchronize() {
+  Recorder::global().cut(CutReason::Synchronize);
+  GilGuard gil;
+  call_engine("wait", pack());
+}
+
+double now_milliseconds() {
+  using namespace std::chrono;
+  return duration<double, std::milli>(steady_clock::now().time_since_epoch()).count();
+}
+
+} // namespace fuse

@@ -1,0 +1,220 @@
+// The Python module fuse.device._core: the few calls that Python makes into the core.
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/Generator.h>
+
+#include "device/device.h"
+#include "device/generator.h"
+#include "device/kernels.h"
+#include "device/python_bridge.h"
+#include "recorder/recorder.h"
+
+namespace fuse {
+namespace {
+
+std::vector<std::string> strings(PyObject* sequence) {
+  std::vector<std::string> result;
+  PyRef fast = PyRef::steal(checked(PySequence_Fast(sequence, "a sequence of strings")));
+  for (Py_ssize_t at = 0; at < PySequence_Fast_GET_SIZE(fast.get()); ++at) {
+    result.emplace_back(PyUnicode_AsUTF8(PySequence_Fast_GET_ITEM(fast.get(), at)));
+  }
+  return result;
+}
+
+PyObject* initialise(PyObject*, PyObject* arguments) {
+  HANDLE_TH_ERRORS
+  PyObject *engine = nullptr, *names = nullptr, *hidden = nullptr, *draws = nullptr;
+  int devices = 0;
+  if (PyArg_ParseTuple(arguments, "OiOOO", &engine, &devices, &names, &hidden, &draws) == 0) {
+    return nullptr;
+  }
+  set_engine(engine);
+  register_hooks(devices);
+  PyObject *key = nullptr, *value = nullptr;
+  Py_ssize_t position = 0;
+  while (PyDict_Next(hidden, &position, &key, &value) != 0) {
+    std::vector<int> written;
+    for (Py_ssize_t at = 0; at < PyTuple_Size(value); ++at) {
+      written.push_back(static_cast<int>(PyLong_AsLong(PyTuple_GetItem(value, at))));
+    }
+    OpInfo::declare_hidden_writes(PyUnicode_AsUTF8(key), written);
+  }
+  OpInfo::declare_draws(strings(draws));
+  register_record_kernels(strings(names));
+  Py_RETURN_NONE;
+  END_HANDLE_TH_ERRORS
+}
+
+PyObject* set_mode(PyObject*, PyObject* argument) {
+  HANDLE_TH_ERRORS
+  auto mode = static_cast<Mode>(PyLong_AsLong(argument));
+  Recorder::global().set_mode(mode);
+  Py_RETURN_NONE;
+  END_HANDLE_TH_ERRORS
+}
+
+PyObject* set_limit(PyObject*, PyObject* argument) {
+  HANDLE_TH_ERRORS
+  Recorder::global().set_limit(static_cast<size_t>(PyLong_AsLong(argument)));
+  Py_RETURN_NONE;
+  END_HANDLE_TH_ERRORS
+}
+
+PyObject* set_most_nodes(PyObject*, PyObject* argument) {
+  HANDLE_TH_ERRORS
+  Recorder::global().set_most_nodes(static_cast<size_t>(PyLong_AsLong(argument)));
+  Py_RETURN_NONE;
+  END_HANDLE_TH_ERRORS
+}
+
+PyObject* set_shape_cap(PyObject*, PyObject* argument) {
+  HANDLE_TH_ERRORS
+  Recorder::global().set_shape_cap(static_cast<uint32_t>(PyLong_AsLong(argument)));
+  Py_RETURN_NONE;
+  END_HANDLE_TH_ERRORS
+}
+
+PyObject* set_brief_calls(PyObject*, PyObject* argument) {
+  HANDLE_TH_ERRORS
+  Recorder::global().set_brief_calls(static_cast<size_t>(PyLong_AsLong(argument)));
+  Py_RETURN_NONE;
+  END_HANDLE_TH_ERRORS
+}
+
+PyObject* cut(PyObject*, PyObject* argument) {
+  HANDLE_TH_ERRORS
+  Recorder::global().cut(static_cast<CutReason>(PyLong_AsLong(argument)));
+  Py_RETURN_NONE;
+  END_HANDLE_TH_ERRORS
+}
+
+PyObject* forget(PyObject*, PyObject*) {
+  HANDLE_TH_ERRORS
+  Recorder::global().forget();
+  Py_RETURN_NONE;
+  END_HANDLE_TH_ERRORS
+}
+
+PyObject* stats(PyObject*, PyObject*) {
+  HANDLE_TH_ERRORS
+  RecorderStats stats = Recorder::global().stats();
+  PyRef cuts = PyRef::steal(checked(PyDict_New()));
+  for (size_t at = 0; at < stats.cuts.size(); ++at) {
+    if (stats.cuts[at] != 0) {
+      PyDict_SetItemString(
+          cuts.get(),
+          cut_reason_name(static_cast<CutReason>(at)),
+          make_int(static_cast<int64_t>(stats.cuts[at])).get());
+    }
+  }
+  return checked(Py_BuildValue(
+      "{s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:N}",
+      "operations",
+      stats.operations,
+      "known_operations",
+      stats.known,
+      "traces",
+      stats.traces,
+      "uncompiled_operations",
+      stats.uncompiled,
+      "known_calls",
+      stats.nodes,
+      "prunes",
+      stats.prunes,
+      "started_early",
+      stats.started_early,
+      "started_in_vain",
+      stats.started_in_vain,
+      "cuts",
+      cuts.release()));
+  END_HANDLE_TH_ERRORS
+}
+
+PyObject* reset_stats(PyObject*, PyObject*) {
+  HANDLE_TH_ERRORS
+  Recorder::global().reset_stats();
+  Py_RETURN_NONE;
+  END_HANDLE_TH_ERRORS
+}
+
+PyObject* memory(PyObject*, PyObject*) {
+  HANDLE_TH_ERRORS
+  MemoryStats stats = memory_stats();
+  return checked(Py_BuildValue("(LLL)", stats.allocated, stats.peak, stats.storages));
+  END_HANDLE_TH_ERRORS
+}
+
+PyObject* reset_peak(PyObject*, PyObject*) {
+  HANDLE_TH_ERRORS
+  reset_peak_memory();
+  Py_RETURN_NONE;
+  END_HANDLE_TH_ERRORS
+}
+
+PyObject* get_device(PyObject*, PyObject*) {
+  return PyLong_FromLong(current_device());
+}
+
+PyObject* get_generator(PyObject*, PyObject* argument) {
+  HANDLE_TH_ERRORS
+  return checked(
+      THPGenerator_Wrap(default_generator(static_cast<c10::DeviceIndex>(PyLong_AsLong(argument)))));
+  END_HANDLE_TH_ERRORS
+}
+
+PyObject* set_device(PyObject*, PyObject* argument) {
+  HANDLE_TH_ERRORS
+  set_current_device(static_cast<c10::DeviceIndex>(PyLong_AsLong(argument)));
+  Py_RETURN_NONE;
+  END_HANDLE_TH_ERRORS
+}
+
+PyObject* wait(PyObject*, PyObject*) {
+  HANDLE_TH_ERRORS
+  synchronize();
+  Py_RETURN_NONE;
+  END_HANDLE_TH_ERRORS
+}
+
+// At interpreter exit: hand nothing on any more, leak what is left.
+PyObject* shut_down(PyObject*, PyObject*) {
+  stop_releases();
+  Py_RETURN_NONE;
+}
+
+PyMethodDef methods[] = {
+    {"initialise", initialise, METH_VARARGS, "Register kernels and hooks; takes the engine."},
+    {"set_mode", set_mode, METH_O, "0 debug, 1 strict, 2 fused; cuts first."},
+    {"set_limit", set_limit, METH_O, "Operations after which a trace is cut."},
+    {"set_most_nodes", set_most_nodes, METH_O, "Calls that the trie of known streams may hold."},
+    {"set_shape_cap", set_shape_cap, METH_O, "Shapes one place may have before it is capped."},
+    {"set_brief_calls", set_brief_calls, METH_O, "Calls up to which a trace is brief; 0: none."},
+    {"cut", cut, METH_O, "Cut with the reason of this number."},
+    {"forget", forget, METH_NOARGS, "Drop every known stream."},
+    {"stats", stats, METH_NOARGS, "Counters of the recorder."},
+    {"reset_stats", reset_stats, METH_NOARGS, "Set the counters to zero."},
+    {"memory", memory, METH_NOARGS, "Bytes allocated, their peak, and storages alive."},
+    {"reset_peak", reset_peak, METH_NOARGS, "Start the peak from the present."},
+    {"get_device", get_device, METH_NOARGS, "The current device's index."},
+    {"default_generator", get_generator, METH_O, "A device's default torch.Generator."},
+    {"set_device", set_device, METH_O, "Make a device current."},
+    {"synchronize", wait, METH_NOARGS, "Cut and wait for the device."},
+    {"shut_down", shut_down, METH_NOARGS, "Stop touching Python objects."},
+    {nullptr, nullptr, 0, nullptr}};
+
+PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT,
+    "_core",
+    "Native core of fuse.",
+    -1,
+    methods,
+    nullptr,
+    nullptr,
+    nullptr,
+    nullptr};
+
+} // namespace
+} // namespace fuse
+
+PyMODINIT_FUNC PyInit__core() {
+  return PyModule_Create(&fuse::definition);
+}

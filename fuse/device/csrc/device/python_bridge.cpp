@@ -1,0 +1,141 @@
+#include "device/python_bridge.h"
+
+#include <c10/util/Exception.h>
+#include <torch/csrc/Exceptions.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace fuse {
+
+namespace {
+PyObject* engine_object = nullptr;
+std::atomic<bool> stopped{false};
+std::thread::id ending_thread; // set before `stopped`
+
+struct ReleaseQueue {
+  std::mutex mutex;
+  std::vector<PyObject*> objects;
+};
+
+ReleaseQueue& release_queue() {
+  static auto* queue = new ReleaseQueue; // outlives static destruction of tensors
+  return *queue;
+}
+
+const char* plain_name(c10::ScalarType dtype) {
+  switch (dtype) {
+    case c10::ScalarType::Byte: return "uint8";
+    case c10::ScalarType::Char: return "int8";
+    case c10::ScalarType::Short: return "int16";
+    case c10::ScalarType::Int: return "int32";
+    case c10::ScalarType::Long: return "int64";
+    case c10::ScalarType::Half: return "float16";
+    case c10::ScalarType::Float: return "float32";
+    case c10::ScalarType::Double: return "float64";
+    case c10::ScalarType::ComplexHalf: return "complex32";
+    case c10::ScalarType::ComplexFloat: return "complex64";
+    case c10::ScalarType::ComplexDouble: return "complex128";
+    case c10::ScalarType::Bool: return "bool";
+    case c10::ScalarType::BFloat16: return "bfloat16";
+    case c10::ScalarType::UInt16: return "uint16";
+    case c10::ScalarType::UInt32: return "uint32";
+    case c10::ScalarType::UInt64: return "uint64";
+    case c10::ScalarType::Float8_e5m2: return "float8_e5m2";
+    case c10::ScalarType::Float8_e4m3fn: return "float8_e4m3fn";
+    case c10::ScalarType::Float8_e5m2fnuz: return "float8_e5m2fnuz";
+    case c10::ScalarType::Float8_e4m3fnuz: return "float8_e4m3fnuz";
+    case c10::ScalarType::Float8_e8m0fnu: return "float8_e8m0fnu";
+    default: return c10::toString(dtype);
+  }
+}
+} // namespace
+
+void release_later(PyObject* object) {
+  if (stopped.load(std::memory_order_relaxed)) {
+    return; // the interpreter is going away: leaking is the only safe choice
+  }
+  ReleaseQueue& queue = release_queue();
+  std::lock_guard<std::mutex> guard(queue.mutex);
+  queue.objects.push_back(object);
+}
+
+void drain_releases() {
+  std::vector<PyObject*> objects;
+  {
+    ReleaseQueue& queue = release_queue();
+    std::lock_guard<std::mutex> guard(queue.mutex);
+    objects.swap(queue.objects);
+  }
+  for (PyObject* object : objects) {
+    Py_DECREF(object);
+  }
+}
+
+void stop_if_ending() {
+  while (stopped.load(std::memory_order_acquire) && std::this_thread::get_id() != ending_thread) {
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+  }
+}
+
+void stop_releases() {
+  ending_thread = std::this_thread::get_id();
+  stopped.store(true, std::memory_order_release);
+}
+
+void set_engine(PyObject* engine) {
+  Py_XINCREF(engine);
+  Py_XDECREF(std::exchange(engine_object, engine));
+}
+
+void throw_python_error() {
+  python_error error;
+  error.persist();
+  throw error;
+}
+
+PyObject* checked(PyObject* object) {
+  if (object == nullptr) {
+    throw_python_error();
+  }
+  return object;
+}
+
+PyRef call_engine(const char* method, PyRef arguments) {
+  TORCH_CHECK(engine_object != nullptr, "the tpu device is not initialised: call torch.tpu.init()");
+  PyRef bound = PyRef::steal(checked(PyObject_GetAttrString(engine_object, method)));
+  return PyRef::steal(checked(PyObject_CallObject(bound.get(), arguments.get())));
+}
+
+PyRef make_int(int64_t value) {
+  return PyRef::steal(checked(PyLong_FromLongLong(value)));
+}
+
+PyRef make_string(const std::string& text) {
+  return PyRef::steal(
+      checked(PyUnicode_FromStringAndSize(text.data(), static_cast<Py_ssize_t>(text.size()))));
+}
+
+PyRef make_tuple(c10::IntArrayRef values) {
+  PyRef tuple = PyRef::steal(checked(PyTuple_New(static_cast<Py_ssize_t>(values.size()))));
+  for (size_t index = 0; index < values.size(); ++index) {
+    PyTuple_SET_ITEM(
+        tuple.get(), static_cast<Py_ssize_t>(index), make_int(values[index]).release());
+  }
+  return tuple;
+}
+
+PyObject* dtype_name(c10::ScalarType dtype) {
+  static std::array<PyObject*, 128> names{};
+  PyObject*& name = names[static_cast<size_t>(dtype)];
+  if (name == nullptr) {
+    name = checked(PyUnicode_InternFromString(plain_name(dtype)));
+  }
+  return name;
+}
+
+} // namespace fuse

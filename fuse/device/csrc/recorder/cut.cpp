@@ -1,0 +1,347 @@
+// A cut: liveness, the stored plan, its execution, and the next trace.
+#include <torch/csrc/Exceptions.h>
+
+#include <algorithm>
+#include <functional>
+#include <iterator>
+
+#include "device/signal_hold.h"
+#include "recorder/recorder.h"
+#include "uncompiled/host_values.h"
+
+namespace fuse {
+
+namespace {
+
+PyRef int_tuple(const std::vector<int32_t>& values) {
+  PyRef tuple = PyRef::steal(checked(PyTuple_New(static_cast<Py_ssize_t>(values.size()))));
+  for (size_t at = 0; at < values.size(); ++at) {
+    PyTuple_SET_ITEM(tuple.get(), static_cast<Py_ssize_t>(at), make_int(values[at]).release());
+  }
+  return tuple;
+}
+
+bool contains(const std::vector<int32_t>& outer, const std::vector<int32_t>& inner) {
+  return std::includes(outer.begin(), outer.end(), inner.begin(), inner.end());
+}
+
+// Plans of one stream before the next one has to serve more than the trace it is made for.
+constexpr size_t kMostPlans = 4;
+
+// A program that keeps other values alive every time it comes by must not have a plan for each of
+// the combinations: beyond a few, a plan leaves alive whatever any of them did. Beyond twice as
+// many it consumes nothing either, for then it is what may be consumed that keeps changing.
+void widen(
+    const std::vector<Plan>& plans, std::vector<int32_t>& live, std::vector<int32_t>& donatable) {
+  if (plans.size() < kMostPlans) {
+    return;
+  }
+  for (const Plan& plan : plans) {
+    std::vector<int32_t> either;
+    std::set_union(
+        live.begin(), live.end(), plan.live.begin(), plan.live.end(), std::back_inserter(either));
+    live = std::move(either);
+  }
+  if (plans.size() >= 2 * kMostPlans) {
+    donatable.clear();
+  }
+}
+
+} // namespace
+
+void Recorder::start_trace() {
+  drop_started();
+  drop_brief();
+  settle_dead();
+  {
+    std::lock_guard<std::mutex> guard(Morgue::global().mutex());
+    for (Buffer* buffer : owner_) {
+      if (buffer != nullptr) {
+        buffer->tracked = false; // from here on it may be deleted where it dies
+      }
+    }
+  }
+  ++serial_;
+  if (stats_.nodes > most_nodes_ || crowded_) {
+    prune(std::min(most_nodes_, stats_.nodes) / 2);
+  }
+  cursor_ = root_.get();
+  operations_ = 0;
+  owner_.clear();
+  leaves_.clear();
+  dynamic_.clear();
+}
+
+void Recorder::prune(size_t most) {
+  crowded_ = false;
+  std::vector<uint64_t> used;
+  root_->for_each([&](TrieNode& node) { used.push_back(node.last_used); });
+  const auto edge = used.begin() + static_cast<ptrdiff_t>(most);
+  std::nth_element(used.begin(), edge, used.end(), std::greater<>());
+  stats_.nodes = 0;
+  root_->for_each([&, oldest = *edge](TrieNode& node) {
+    if (node.forget_before(oldest)) {
+      node.index.clear();
+      add_to_index(node);
+    }
+    stats_.nodes += node.children.size();
+  });
+  ++stats_.prunes;
+}
+
+void Recorder::settle_dead() {
+  for (Buffer* buffer : Morgue::global().take()) {
+    if (buffer->trace == serial_ && owner_[static_cast<size_t>(buffer->value)] == buffer) {
+      owner_[static_cast<size_t>(buffer->value)] = nullptr;
+    }
+    if (buffer->trace == serial_ && buffer->leaf >= 0) {
+      leaves_[static_cast<size_t>(buffer->leaf)].buffer = nullptr;
+    }
+    delete buffer; // a leaf's array stays alive in leaves_
+  }
+}
+
+std::vector<int32_t> Recorder::live_values() const {
+  std::vector<int32_t> live;
+  for (size_t value = 0; value < owner_.size(); ++value) {
+    if (owner_[value] != nullptr && owner_[value]->pending) {
+      live.push_back(static_cast<int32_t>(value));
+    }
+  }
+  return live;
+}
+
+std::vector<int32_t> Recorder::donatable_leaves() const {
+  std::vector<int32_t> leaves;
+  for (const Leaf& leaf : leaves_) {
+    if (leaf.array.defined() &&
+        leaf.array.use_count() == 1) { // only this trace holds it: overwritten, or its buffer died
+      leaves.push_back(leaf.value);
+    }
+  }
+  return leaves;
+}
+
+Plan* Recorder::find_plan(
+    TrieNode& node, const std::vector<int32_t>& live, const std::vector<int32_t>& donatable) {
+  Plan* usable = nullptr;
+  for (Plan& plan : node.plans) {
+    if (plan.live == live && plan.donated == donatable) {
+      return &plan;
+    }
+    // What the garbage collector frees late must not cost a compile.
+    if (contains(plan.live, live) && contains(donatable, plan.donated) &&
+        (usable == nullptr || plan.live.size() < usable->live.size())) {
+      usable = &plan;
+    }
+  }
+  return usable;
+}
+
+Plan* Recorder::make_plan(
+    TrieNode& node, std::vector<int32_t> live, std::vector<int32_t> donatable) {
+  PyRef nodes = PyRef::steal(checked(PyList_New(0)));
+  std::vector<TrieNode*> path;
+  for (TrieNode* step = &node; step->parent != nullptr; step = step->parent) {
+    path.push_back(step);
+  }
+  for (auto step = path.rbegin(); step != path.rend(); ++step) {
+    std::vector<int32_t> dynamic;
+    for (size_t at = 0; at < (*step)->scalars.size(); ++at) {
+      if ((*step)->scalars[at].dynamic) {
+        dynamic.push_back(static_cast<int32_t>(at));
+      }
+    }
+    PyRef item = pack(PyRef::borrow((*step)->record.get()), int_tuple(dynamic));
+    PyList_Append(nodes.get(), item.get());
+  }
+  std::vector<int32_t> read;
+  for (const Leaf& leaf : leaves_) {
+    if (leaf.array.defined() && leaf.array->read()) {
+      read.push_back(leaf.value);
+    }
+  }
+  PyRef made = call_engine(
+      "plan", pack(std::move(nodes), int_tuple(live), int_tuple(donatable), int_tuple(read)));
+  PyRef handle = PyRef::borrow(checked(PyTuple_GetItem(made.get(), 0)));
+  crowded_ = PyTuple_GetItem(made.get(), 1) == Py_True;
+  // The plan says which of the donatable leaves it really consumes.
+  PyRef donated = PyRef::steal(checked(PyObject_GetAttrString(handle.get(), "donated")));
+  std::vector<int32_t> consumed;
+  for (Py_ssize_t at = 0; at < PyTuple_Size(donated.get()); ++at) {
+    consumed.push_back(static_cast<int32_t>(PyLong_AsLong(PyTuple_GetItem(donated.get(), at))));
+  }
+  PyRef starts = PyRef::steal(checked(PyObject_GetAttrString(handle.get(), "starts")));
+  std::vector<Plan::Point> points;
+  for (Py_ssize_t at = 0; at < PyTuple_Size(starts.get()); ++at) {
+    PyObject* pair = PyTuple_GetItem(starts.get(), at);
+    const auto calls = static_cast<size_t>(PyLong_AsLong(PyTuple_GetItem(pair, 0)));
+    points.push_back({path[path.size() - calls], PyLong_AsLong(PyTuple_GetItem(pair, 1))});
+  }
+  node.plans.push_back(
+      Plan{std::move(live), std::move(consumed), std::move(handle), std::move(points)});
+  return &node.plans.back();
+}
+
+PyRef Recorder::leaf_arrays() {
+  PyRef arrays = PyRef::steal(checked(PyList_New(0)));
+  for (const Leaf& leaf : leaves_) {
+    if (leaf.array.defined()) {
+      if (leaf.array->get() == nullptr) {
+        leaf.array->replace(to_backend(*leaf.array, leaf.layout, device_).get());
+      }
+      PyList_Append(arrays.get(), leaf.array->get());
+    }
+  }
+  return arrays;
+}
+
+void Recorder::keep_conversions(PyObject* arrays) {
+  Py_ssize_t at = 0;
+  for (const Leaf& leaf : leaves_) {
+    if (leaf.array.defined()) {
+      PyObject* array = PyList_GET_ITEM(arrays, at++);
+      if (array != leaf.array->get()) {
+        leaf.array->replace(array); // converted from another backend's: keep the conversion
+      }
+    }
+  }
+}
+
+PyRef Recorder::packed_words() const {
+  return PyRef::steal(checked(PyBytes_FromStringAndSize(
+      reinterpret_cast<const char*>(dynamic_.data()),
+      static_cast<Py_ssize_t>(dynamic_.size() * sizeof(uint64_t)))));
+}
+
+void Recorder::execute(Plan& plan, CutReason reason) {
+  const SignalHold hold(!plan.donated.empty()); // else the trace can simply run again
+  PyRef started = take_started(plan);
+  PyRef arrays = leaf_arrays();
+  PyRef results = call_engine(
+      "execute",
+      pack(
+          PyRef::borrow(plan.handle.get()),
+          PyRef::borrow(arrays.get()), // the engine may swap items in the list
+          packed_words(),
+          make_int(static_cast<int64_t>(reason)),
+          std::move(started)));
+  keep_conversions(arrays.get());
+  for (const Leaf& leaf : leaves_) {
+    if (leaf.array.defined()) {
+      leaf.array->set_read();
+    }
+  }
+  adopt(plan, results.get());
+  expect(plan);
+}
+
+void Recorder::adopt(const Plan& plan, PyObject* arrays) {
+  PyRef sequence = PyRef::steal(checked(PySequence_Fast(arrays, "a plan returns a sequence")));
+  TORCH_CHECK(
+      static_cast<size_t>(PySequence_Fast_GET_SIZE(sequence.get())) == plan.live.size(),
+      "a plan returned ",
+      PySequence_Fast_GET_SIZE(sequence.get()),
+      " arrays for ",
+      plan.live.size(),
+      " live values");
+  settle_dead(); // buffers may have died on other threads while the chunk ran
+  for (size_t at = 0; at < plan.live.size(); ++at) {
+    Buffer* buffer = owner_[static_cast<size_t>(plan.live[at])];
+    if (buffer == nullptr) {
+      continue;
+    }
+    PyObject* array = PySequence_Fast_GET_ITEM(sequence.get(), static_cast<Py_ssize_t>(at));
+    Py_INCREF(array);
+    buffer->array = c10::make_intrusive<ArrayHandle>(array);
+    buffer->pending = false;
+  }
+}
+
+void Recorder::abandon(const std::string& why) {
+  // The trace failed. What existed before it is as it was before it; what it was to make is
+  // lost, and says why when it is asked for.
+  auto text = std::make_shared<std::string>(why);
+  settle_dead();
+  for (Leaf& leaf : leaves_) {
+    if (leaf.buffer != nullptr) {
+      leaf.buffer->array = leaf.array;
+      leaf.buffer->layout = leaf.layout;
+      leaf.buffer->pending = false;
+    }
+  }
+  for (Buffer* buffer : owner_) {
+    if (buffer != nullptr && buffer->pending) {
+      buffer->pending = false;
+      buffer->poison = text;
+    }
+  }
+}
+
+void Recorder::cut_locked(CutReason reason, bool ragged) {
+  if (operations_ == 0) {
+    start_trace();
+    return;
+  }
+  first_->ragged_end.ends(ragged, operations_);
+  settle_dead();
+  std::vector<int32_t> live = live_values();
+  first_->brief_end.ends(is_brief(reason, live.size()));
+  if (!live.empty()) {
+    std::vector<int32_t> donatable = donatable_leaves();
+    GilGuard gil;
+    drain_releases();
+    Plan* plan = find_plan(*cursor_, live, donatable);
+    try {
+      if (plan == nullptr) {
+        widen(cursor_->plans, live, donatable);
+        plan = make_plan(*cursor_, std::move(live), std::move(donatable));
+      }
+      execute(*plan, reason);
+    } catch (python_error& error) {
+      error.restore();
+      if (PyErr_ExceptionMatches(PyExc_Exception) == 0) {
+        throw_python_error(); // an interrupt: the trace stays, and the next cut tries again
+      }
+      python_error again;
+      again.persist();
+      abandon(again.what());
+      start_trace();
+      throw again;
+    }
+  }
+  ++stats_.traces;
+  ++stats_.cuts[static_cast<size_t>(reason)];
+  if (reason != CutReason::SizeBound) {
+    mark_at_ = 0; // the stream has ended by itself: there is no endless loop to mark
+  }
+  start_trace();
+}
+
+void Recorder::learn_period() {
+  // A long stream without a host read: find the smallest period of its tail and have the
+  // next trace marked at a multiple of it, so that cuts fall at the same place for ever.
+  std::vector<uint64_t> history;
+  for (const TrieNode* step = cursor_->parent == nullptr ? nullptr : cursor_;
+       step->parent != nullptr;
+       step = step->parent) {
+    history.push_back(step->shape_hash);
+  }
+  constexpr size_t kChunk = 512; // operations a marked trace should hold at least
+  const size_t window = history.size() / 2;
+  for (size_t period = 1; period <= window; ++period) {
+    const size_t length = std::min(history.size() - period, std::max(2 * period, kChunk));
+    if (std::equal(
+            history.begin(),
+            history.begin() + static_cast<ptrdiff_t>(length),
+            history.begin() + static_cast<ptrdiff_t>(period))) {
+      mark_at_ = period * std::max<size_t>(1, (kChunk + period - 1) / period);
+      if (mark_at_ >= limit_) {
+        mark_at_ = period;
+      }
+      return;
+    }
+  }
+}
+
+} // namespace fuse

@@ -1,0 +1,405 @@
+// The known path: find the call below the cursor, make its outputs, advance.
+#include "recorder/recorder.h"
+
+#include <c10/util/hash.h>
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+
+#include "device/generator.h"
+#include "device/prepare.h"
+#include "recorder/masked_put.h"
+#include "uncompiled/host.h"
+
+namespace fuse {
+
+namespace {
+constexpr size_t kLinearChildren = 8; // beyond this many children a hash index is kept
+
+std::atomic<std::thread::id> lock_owner{};
+} // namespace
+
+uint64_t hash_words(c10::ArrayRef<uint64_t> words) {
+  uint64_t hash = words.size();
+  for (uint64_t word : words) {
+    hash = (hash ^ word) * 0x9E3779B97F4A7C15ull; // Fibonacci hashing; keys are compared whole
+    hash ^= hash >> 29;
+  }
+  return hash;
+}
+
+const char* cut_reason_name(CutReason reason) {
+  static constexpr const char* names[] = {
+      "host_read",
+      "synchronize",
+      "optimizer_step",
+      "repeat_mark",
+      "host_fallback",
+      "collective",
+      "mode_change",
+      "size_bound",
+      "every_operation",
+      "device_change"};
+  return names[static_cast<size_t>(reason)];
+}
+
+// The recorder's mutex. Never waited for with the GIL held: the holder may need the GIL.
+class Recorder::Lock {
+ public:
+  explicit Lock(Recorder& recorder) : mutex_(recorder.mutex_) {
+    TORCH_CHECK(
+        lock_owner.load(std::memory_order_relaxed) != std::this_thread::get_id(),
+        "an operation on the tpu device was called from inside the recorder "
+        "(from a finaliser or a signal handler); move it out of there");
+    acquire();
+  }
+  ~Lock() {
+    if (held_) {
+      release();
+    }
+  }
+  Lock(const Lock&) = delete;
+  Lock& operator=(const Lock&) = delete;
+  void release() {
+    lock_owner.store(std::thread::id(), std::memory_order_relaxed);
+    mutex_.unlock();
+    held_ = false;
+  }
+
+ private:
+  void acquire() {
+    if (!mutex_.try_lock()) {
+      GilRelease released;
+      mutex_.lock();
+    }
+    lock_owner.store(std::this_thread::get_id(), std::memory_order_relaxed);
+    held_ = true;
+  }
+  std::mutex& mutex_;
+  bool held_ = false;
+};
+
+Recorder::Recorder() : root_(std::make_unique<TrieNode>()), cursor_(root_.get()) {}
+
+Recorder& Recorder::global() {
+  static auto* recorder = new Recorder; // buffers may die after static destruction
+  return *recorder;
+}
+
+void Recorder::record(const c10::OperatorHandle& op, const OpInfo& info, torch::jit::Stack* stack) {
+  if (info.indexes && put_by_mask(info, stack)) {
+    return;
+  }
+  prepare(info, stack);
+  if (mode() == Mode::Fused && reads_ragged(torch::jit::last(*stack, info.kinds.size()))) {
+    // What is computed from a ragged value stays uncompiled, at the speed of PyTorch's CPU
+    // kernels: going back and forth would cost a cut for every few operations.
+    run_uncompiled(op, info, stack, HostRun::Ragged);
+    return;
+  }
+  if (goes_on_briefly(info, torch::jit::last(*stack, info.kinds.size()))) {
+    run_uncompiled(op, info, stack, HostRun::Brief);
+    return;
+  }
+  std::string why;
+  HostRun run = HostRun::Fallback;
+  {
+    Lock lock(*this);
+    if (try_record(op, info, stack)) {
+      return;
+    }
+    why = refusal_;
+    run = host_run_;
+  }
+  uncompiled_.fetch_add(run != HostRun::Fallback, std::memory_order_relaxed);
+  run_on_host(op, info, stack, why, run);
+}
+
+void Recorder::run_uncompiled(
+    const c10::OperatorHandle& op, const OpInfo& info, torch::jit::Stack* stack, HostRun run) {
+  uncompiled_.fetch_add(1, std::memory_order_relaxed);
+  run_on_host(op, info, stack, "", run);
+}
+
+bool Recorder::try_record(
+    const c10::OperatorHandle& op, const OpInfo& info, torch::jit::Stack* stack) {
+  auto arguments = torch::jit::last(*stack, info.kinds.size());
+  const int8_t device = std::max<int8_t>(device_of(arguments).index(), 0);
+  if (device != device_) {
+    cut_locked(CutReason::DeviceChange);
+    device_ = device;
+  }
+  TrieNode* node = nullptr;
+  try {
+    encode(info, arguments);
+    node = find_child(op, info, arguments);
+    host_run_ = runs_uncompiled(node, info, arguments);
+    if (host_run_ != HostRun::Fallback) {
+      node = nullptr;
+    } else if (node == nullptr) {
+      node = add_child(op, info, arguments);
+    } else {
+      ++stats_.known;
+    }
+  } catch (...) {
+    undo_encode();
+    throw;
+  }
+  if (node == nullptr) {
+    undo_encode();
+    return false;
+  }
+  bind(*node, op, stack);
+  node->last_used = serial_;
+  first_ = operations_ == 0 ? node : first_;
+  cursor_ = node;
+  ++operations_;
+  ++stats_.operations;
+  if (mark_at_ != 0 && operations_ == mark_at_) {
+    node->cut_after = true;
+    mark_at_ = 0;
+  }
+  if (mode() != Mode::Fused) {
+    cut_locked(CutReason::EveryOperation);
+  } else if (node->cut_after) {
+    cut_locked(CutReason::RepeatMark);
+  } else if (operations_ >= limit_) {
+    learn_period();
+    cut_locked(CutReason::SizeBound);
+  } else if (node->ahead != nullptr) {
+    start_ahead(*node);
+  }
+  return true;
+}
+
+TrieNode* Recorder::find_child(
+    const c10::OperatorHandle& op, const OpInfo& info, c10::ArrayRef<c10::IValue> arguments) {
+  const c10::ArrayRef<uint64_t> words = call_.words;
+  c10::SmallVector<TrieNode*, 4> close; // same structure, other numbers
+  auto matches = [&](TrieNode& child) {
+    if (child.words.size() != words.size() ||
+        std::memcmp(child.words.data(), words.data(), words.size() * sizeof(uint64_t)) != 0) {
+      return false;
+    }
+    for (size_t at = 0; at < call_.scalars.size(); ++at) {
+      if (!child.scalars[at].admits(call_.scalars[at].bits)) {
+        close.push_back(&child);
+        return false;
+      }
+    }
+    return true;
+  };
+  if (cursor_->index.empty()) {
+    for (auto& child : cursor_->children) {
+      if (matches(*child)) {
+        return child.get();
+      }
+    }
+  } else {
+    auto range = cursor_->index.equal_range(hash_words(words));
+    for (auto it = range.first; it != range.second; ++it) {
+      if (matches(*it->second)) {
+        return it->second;
+      }
+    }
+  }
+  for (TrieNode* child : close) {
+    if (generalise(*child, op, info, arguments)) {
+      return child;
+    }
+  }
+  return nullptr;
+}
+
+void Recorder::add_to_index(TrieNode& parent) {
+  if (parent.children.size() < kLinearChildren) {
+    return;
+  }
+  if (parent.index.empty()) {
+    for (auto& child : parent.children) {
+      parent.index.emplace(hash_words(child->words), child.get());
+    }
+  } else {
+    TrieNode* last = parent.children.back().get();
+    parent.index.emplace(hash_words(last->words), last);
+  }
+}
+
+at::Tensor Recorder::make_tensor(const NewTensor& spec) {
+  c10::Storage storage = make_storage(spec.nbytes, spec.layout, device_);
+  Buffer* buffer = Buffer::of(storage);
+  buffer->trace = serial_;
+  buffer->value = static_cast<int32_t>(owner_.size());
+  buffer->leaf = -1;
+  buffer->pending = true;
+  buffer->tracked = true;
+  owner_.push_back(buffer);
+  at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
+      std::move(storage),
+      c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+      c10::scalarTypeToTypeMeta(spec.dtype));
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(spec.sizes, spec.strides);
+  return tensor;
+}
+
+void Recorder::write_buffer(Buffer* buffer, uint32_t layout) {
+  if (owner_[static_cast<size_t>(buffer->value)] == buffer) {
+    owner_[static_cast<size_t>(buffer->value)] = nullptr;
+  }
+  buffer->array.reset(); // a leaf's array lives on in leaves_, for donation
+  buffer->value = static_cast<int32_t>(owner_.size());
+  buffer->pending = true;
+  buffer->layout = layout;
+  owner_.push_back(buffer);
+}
+
+void Recorder::draw_random(const TrieNode& node, c10::ArrayRef<c10::IValue> arguments) {
+  const c10::IValue* chosen = nullptr;
+  for (const c10::IValue& value : arguments) {
+    if (value.isGenerator()) {
+      chosen = &value;
+    }
+  }
+  at::Generator generator = chosen != nullptr ? chosen->toGenerator() : default_generator(device_);
+  auto state = draw(generator, node.random_blocks);
+  dynamic_.push_back(state.seed);
+  dynamic_.push_back(state.offset);
+}
+
+void Recorder::bind(TrieNode& node, const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const size_t count = op.schema().arguments().size();
+  auto arguments = torch::jit::last(*stack, count);
+  for (size_t at = 0; at < node.scalars.size(); ++at) {
+    if (node.scalars[at].dynamic) {
+      dynamic_.push_back(call_.scalars[at].bits);
+    }
+  }
+  if (node.random_blocks != 0) {
+    draw_random(node, arguments);
+  }
+  for (const Resize& resize : node.resizes) {
+    const at::Tensor& target = *call_.operands[resize.operand].tensor;
+    resize_contiguous(target, resize.sizes);
+    target.unsafeGetTensorImpl()->set_sizes_and_strides(resize.sizes, resize.strides);
+  }
+  c10::SmallVector<at::Tensor, 4> tensors;
+  for (const NewTensor& spec : node.tensors) {
+    tensors.push_back(make_tensor(spec));
+  }
+  for (const Write& write : node.writes) {
+    write_buffer(call_.operands[write.operand].buffer, write.layout);
+  }
+  c10::SmallVector<c10::IValue, 4> results;
+  for (const Result& result : node.results) {
+    switch (result.kind) {
+      case Result::Kind::Argument:
+        results.push_back(arguments[static_cast<size_t>(result.index)]);
+        break;
+      case Result::Kind::Constant: results.push_back(result.constant); break;
+      case Result::Kind::Undefined: results.emplace_back(at::Tensor()); break;
+      case Result::Kind::New:
+        results.emplace_back(std::move(tensors[static_cast<size_t>(result.index)]));
+        break;
+      case Result::Kind::List: {
+        c10::List<at::Tensor> list;
+        for (int item = 0; item < result.count; ++item) {
+          list.push_back(std::move(tensors[static_cast<size_t>(result.index + item)]));
+        }
+        results.emplace_back(std::move(list));
+        break;
+      }
+    }
+  }
+  torch::jit::drop(*stack, count);
+  for (c10::IValue& result : results) {
+    stack->push_back(std::move(result));
+  }
+}
+
+void Recorder::set_mode(Mode mode) {
+  Lock lock(*this);
+  cut_locked(CutReason::ModeChange);
+  mode_.store(mode);
+}
+
+void Recorder::set_most_nodes(size_t nodes) {
+  Lock lock(*this);
+  most_nodes_ = nodes;
+}
+
+void Recorder::set_shape_cap(uint32_t shapes) {
+  Lock lock(*this);
+  shape_cap_ = shapes;
+}
+
+void Recorder::give_up_brief() {
+  Lock lock(*this);
+  drop_brief();
+}
+
+void Recorder::set_brief_calls(size_t calls) {
+  Lock lock(*this);
+  brief_calls_ = calls;
+  end_brief();
+}
+
+void Recorder::set_limit(size_t operations) {
+  Lock lock(*this);
+  limit_ = operations;
+}
+
+void Recorder::cut(CutReason reason) {
+  Lock lock(*this);
+  cut_locked(reason);
+}
+
+Array Recorder::materialise(Buffer* buffer, CutReason reason, bool ragged) {
+  Lock lock(*this);
+  if (buffer->pending) {
+    cut_locked(reason, ragged);
+  }
+  if (buffer->poison) {
+    TORCH_CHECK(false, *buffer->poison);
+  }
+  return buffer->array;
+}
+
+void Recorder::assign(Buffer* buffer, Array array, uint32_t layout) {
+  Lock lock(*this);
+  if (buffer->trace == serial_ && owner_[static_cast<size_t>(buffer->value)] == buffer) {
+    owner_[static_cast<size_t>(buffer->value)] = nullptr;
+  }
+  if (buffer->trace == serial_ && buffer->leaf >= 0) {
+    leaves_[static_cast<size_t>(buffer->leaf)].buffer = nullptr;
+  }
+  buffer->trace = 0;
+  buffer->value = -1;
+  buffer->leaf = -1;
+  buffer->pending = false;
+  buffer->poison.reset();
+  buffer->array = std::move(array);
+  buffer->layout = layout;
+}
+
+RecorderStats Recorder::stats() {
+  Lock lock(*this);
+  stats_.uncompiled = uncompiled_.load(std::memory_order_relaxed);
+  return stats_;
+}
+
+void Recorder::reset_stats() {
+  Lock lock(*this);
+  stats_ = RecorderStats{.nodes = stats_.nodes};
+  uncompiled_.store(0);
+}
+
+void Recorder::forget() {
+  Lock lock(*this);
+  cut_locked(CutReason::ModeChange);
+  root_ = std::make_unique<TrieNode>();
+  stats_.nodes = 0;
+  start_trace();
+}
+
+} // namespace fuse

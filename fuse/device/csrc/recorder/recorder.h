@@ -1,0 +1,280 @@
+// Records the stream of operations into a trace, and cuts traces.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/stack.h>
+#include <c10/core/DispatchKeySet.h>
+
+#include <array>
+#include <atomic>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "device/buffer.h"
+#include "recorder/any_shape.h"
+#include "recorder/inferences.h"
+#include "recorder/trie.h"
+#include "uncompiled/unboxed_operands.h"
+
+namespace fuse {
+
+enum class Mode : uint8_t { Debug, Strict, Fused };
+
+// The closed list of reasons for a cut; names in recorder.cpp.
+enum class CutReason : uint8_t {
+  HostRead,
+  Synchronize,
+  OptimizerStep,
+  RepeatMark,
+  HostFallback,
+  Collective,
+  ModeChange,
+  SizeBound,
+  EveryOperation,
+  DeviceChange,
+  Count
+};
+const char* cut_reason_name(CutReason reason);
+
+// Why a call runs on the host: the backend cannot, the shapes at its place keep changing, or it is
+// part of a brief trace.
+enum class HostRun : uint8_t { Fallback, Ragged, Brief };
+
+struct RecorderStats {
+  uint64_t operations = 0, known = 0, traces = 0, nodes = 0, uncompiled = 0, prunes = 0;
+  uint64_t started_early = 0, started_in_vain = 0; // traces begun early: with their plan, or not
+  std::array<uint64_t, static_cast<size_t>(CutReason::Count)> cuts{};
+};
+
+class Recorder {
+ public:
+  static Recorder& global();
+
+  // The boxed kernel: records the call on top of `stack`, or runs it on the host.
+  void record(const c10::OperatorHandle& op, const OpInfo& info, torch::jit::Stack* stack);
+  // Runs a call on the host, ragged or brief: see run_on_host.
+  void run_uncompiled(
+      const c10::OperatorHandle& op, const OpInfo& info, torch::jit::Stack* stack, HostRun run);
+  // Whether the next call follows others that run uncompiled as a brief trace, and whether this
+  // one does so too: if not, the trace was not brief. Without the mutex.
+  bool follows_brief() const {
+    return brief_.load(std::memory_order_relaxed) != nullptr;
+  }
+  bool goes_on_briefly(const OpInfo& info, c10::ArrayRef<c10::IValue> arguments);
+  // Why a call runs uncompiled that has not been boxed, none if it is to be recorded.
+  std::optional<HostRun> runs_unboxed(const OpInfo& info, const UnboxedOperands& operands);
+  // Hands the recorded trace on. No effect where nothing is recorded.
+  void cut(CutReason reason);
+  // The concrete array of a buffer, after a cut if its value is pending; `ragged` if a call reads
+  // it that runs uncompiled.
+  Array materialise(Buffer* buffer, CutReason reason, bool ragged);
+  // Replaces the buffer's value by a concrete one.
+  void assign(Buffer* buffer, Array array, uint32_t layout);
+  // Whether the next known stream of more than this many operations is cut.
+  void set_limit(size_t operations);
+  // How many calls the trie of known streams may hold.
+  void set_most_nodes(size_t nodes);
+  // A host read ends what runs uncompiled as a brief trace, if anything does: see brief.cpp.
+  void end_brief();
+  // Up to how many calls a trace is brief; 0: none.
+  void set_brief_calls(size_t calls);
+  // How many shapes one place of a stream may have before it runs uncompiled; 0: any number.
+  void set_shape_cap(uint32_t shapes);
+  void set_mode(Mode mode);
+  Mode mode() const {
+    return mode_.load(std::memory_order_relaxed);
+  }
+  RecorderStats stats();
+  void reset_stats();
+  // Drops every known stream.
+  void forget();
+
+ private:
+  class Lock;
+  struct Operand {
+    const at::Tensor* tensor;
+    Buffer* buffer;
+    bool first; // met for the first time in this trace
+    bool initialised;
+    int scalar; // position of its offset among the call's scalars
+    uint32_t word; // position of its first word in the call's
+  };
+  // A value from before the trace. Undefined memory has a place here too, without an array,
+  // so that a failed trace can give every buffer back what it had.
+  struct Leaf {
+    int32_t value;
+    Array array;
+    Buffer* buffer; // null once it has died
+    uint32_t layout;
+  };
+  struct Call {
+    c10::SmallVector<uint64_t, 128> words;
+    c10::SmallVector<ScalarBits, 16> scalars;
+    c10::SmallVector<Operand, 16> operands;
+    uint64_t shape_hash = 0; // the call without value numbers: what periods are found with
+    uint64_t rank_hash = 0; // that without sizes too: what changing shapes are counted by
+    uint32_t fresh = 0; // operands that became leaves with this call
+    void clear();
+  };
+
+  // encode.cpp: the call as a key
+  void encode(const OpInfo& info, c10::ArrayRef<c10::IValue> arguments);
+  void encode_value(const c10::IValue& value, OpInfo::Kind kind);
+  void encode_tensor(const at::Tensor& tensor);
+  void encode_host_tensor(const at::Tensor& tensor);
+  void undo_encode();
+
+  // recorder.cpp: the known path
+  bool try_record(const c10::OperatorHandle& op, const OpInfo& info, torch::jit::Stack* stack);
+  TrieNode* find_child(
+      const c10::OperatorHandle& op, const OpInfo& info, c10::ArrayRef<c10::IValue> arguments);
+  void bind(TrieNode& node, const c10::OperatorHandle& op, torch::jit::Stack* stack);
+  void write_buffer(Buffer* buffer, uint32_t layout);
+  at::Tensor make_tensor(const NewTensor& spec);
+  void draw_random(const TrieNode& node, c10::ArrayRef<c10::IValue> arguments);
+
+  // changing_shapes.cpp
+  // Whether a call, a known one or none, runs uncompiled, and why; Fallback if it does not.
+  HostRun runs_uncompiled(TrieNode* node, const OpInfo& info, c10::ArrayRef<c10::IValue> arguments);
+  // Whether a call of a shape never seen here runs uncompiled, and whether one of a known shape
+  // does, between others.
+  bool storms();
+  bool among_storms();
+  // Whether a trace that begins with this call runs uncompiled.
+  bool always_ends_ragged(TrieNode& node);
+  bool may_run_uncompiled() const {
+    return mode() == Mode::Fused && !AnyShape::here();
+  }
+  bool caps_shapes() const {
+    return shape_cap_ != 0 && may_run_uncompiled();
+  }
+
+  // generalise.cpp: numbers that vary
+  bool generalise(
+      TrieNode& child,
+      const c10::OperatorHandle& op,
+      const OpInfo& info,
+      c10::ArrayRef<c10::IValue> arguments);
+
+  // brief.cpp
+  // Whether the trace that ends now, leaving so many values alive, is brief.
+  bool is_brief(CutReason reason, size_t live) const;
+  // Whether calls of an operator, once one has been recorded, may run uncompiled as part of one:
+  // what draws random numbers takes an executable, and a few operators have no kernel on the CPU.
+  // What has never been recorded may be a fallback, which is counted.
+  static bool runs_briefly(const c10::OperatorHandle& op);
+  bool may_be_brief(const OpInfo& info) const {
+    return info.brief && may_run_uncompiled();
+  }
+  // Whether a trace that begins with this call is expected to be one.
+  bool begins_brief(TrieNode& node, const OpInfo& info, c10::ArrayRef<c10::IValue> arguments);
+  // Counts a call of a brief trace, or gives it up: after too many, or if this one `may` not be.
+  bool goes_on_briefly(bool may);
+  // What ran uncompiled was not brief.
+  void drop_brief();
+  void give_up_brief();
+
+  // describe.cpp: a call never seen before
+  TrieNode* add_child(
+      const c10::OperatorHandle& op, const OpInfo& info, c10::ArrayRef<c10::IValue> arguments);
+  bool describe(
+      TrieNode& node,
+      const c10::OperatorHandle& op,
+      const OpInfo& info,
+      c10::ArrayRef<c10::IValue> arguments);
+  static void add_to_index(TrieNode& parent);
+  static PyRef to_python(
+      const c10::IValue& value, OpInfo::Kind kind, size_t& operand, size_t& scalar);
+  PyRef operands_to_python();
+
+  // infer.cpp: the metadata of its results, from PyTorch's meta kernels; false where there is none
+  bool infer(
+      TrieNode& node,
+      const c10::OperatorHandle& op,
+      const OpInfo& info,
+      c10::ArrayRef<c10::IValue> arguments);
+  bool infer_anew(
+      TrieNode& node,
+      const c10::OperatorHandle& op,
+      const OpInfo& info,
+      c10::ArrayRef<c10::IValue> arguments);
+  bool run_on_meta(const c10::OperatorHandle& op, torch::jit::Stack& stack);
+  Inferences::Key inference_key() const;
+  // `meta` are the arguments on meta tensors, those of out= resized by inference.
+  void infer_writes(
+      TrieNode& node,
+      const c10::OperatorHandle& op,
+      const OpInfo& info,
+      c10::ArrayRef<c10::IValue> arguments,
+      const torch::jit::Stack& meta);
+  void infer_resize(TrieNode& node, uint32_t operand, const at::Tensor& after) const;
+
+  // cut.cpp
+  void cut_locked(CutReason reason, bool ragged = false);
+  void settle_dead();
+  std::vector<int32_t> live_values() const;
+  std::vector<int32_t> donatable_leaves() const;
+  Plan* find_plan(
+      TrieNode& node, const std::vector<int32_t>& live, const std::vector<int32_t>& donatable);
+  Plan* make_plan(TrieNode& node, std::vector<int32_t> live, std::vector<int32_t> donatable);
+  void execute(Plan& plan, CutReason reason);
+  PyRef leaf_arrays();
+  void keep_conversions(PyObject* arrays);
+  PyRef packed_words() const;
+
+  // ahead.cpp
+  // Starts what the stream so far is known to lead to, while the program goes on.
+  void start_ahead(TrieNode& node);
+  // What was started of a plan, None if it was nothing; counts whether it was this plan.
+  PyRef take_started(const Plan& plan);
+  void drop_started();
+  void count_in_vain(TrieNode& at);
+  static void expect(const Plan& plan);
+
+  void adopt(const Plan& plan, PyObject* arrays);
+  void abandon(const std::string& why);
+  void start_trace();
+  // Forgets what no trace has come by for longest, until this many nodes are left.
+  void prune(size_t most);
+  void learn_period();
+
+  std::mutex mutex_;
+  std::atomic<Mode> mode_{Mode::Fused};
+  size_t limit_ = 16384;
+  size_t most_nodes_ = 500000; // about 500 bytes each, and a Python description
+  bool crowded_ = false; // whether plans hold too many executables
+  uint32_t shape_cap_ = 8;
+  std::atomic<uint64_t> uncompiled_{0};
+  HostRun host_run_ = HostRun::Fallback; // why the last call runs on the host, if it does
+  size_t brief_calls_ = 0;
+  std::atomic<int64_t> brief_left_{0}; // calls that may still follow
+  std::atomic<TrieNode*> brief_{nullptr}; // where what runs uncompiled as a brief trace began
+  std::unique_ptr<TrieNode> root_;
+  TrieNode* cursor_ = nullptr;
+  TrieNode* first_ = nullptr; // where the trace began, if it has
+  uint64_t serial_ = 1;
+  size_t operations_ = 0;
+  int8_t device_ = 0;
+  size_t mark_at_ = 0; // depth at which the current trace is to be marked, 0: nowhere
+  std::vector<Buffer*> owner_; // by value number; null once nobody can see the value
+  std::vector<Leaf> leaves_;
+  std::vector<uint64_t> dynamic_;
+  // What runs already of the trace being recorded: pure work, dropped if the trace ends otherwise.
+  struct Started {
+    TrieNode* at = nullptr; // where it began
+    PyRef handle; // of the plan
+    PyRef state;
+  };
+  Started started_;
+  Call call_;
+  Inferences inferences_;
+  std::string refusal_; // why the last call could not be described
+  RecorderStats stats_;
+
+ public:
+  Recorder();
+};
+
+} // namespace fuse

@@ -1,0 +1,132 @@
+// Composite operators that run whole on the host where shapes keep changing, and in brief traces.
+//
+// PyTorch composes `linear` and `matmul` of views and one product. Recorded, views are for nothing;
+// but where a call runs uncompiled each costs up to a microsecond, as much as the small product
+// that it is for. So there the CPU's own composite takes the operands as they are.
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/addmm_cpu_dispatch.h>
+#include <ATen/ops/bmm_cpu_dispatch.h>
+#include <ATen/ops/linear_native.h>
+#include <ATen/ops/matmul_native.h>
+#include <c10/core/impl/TorchDispatchModeTLS.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <initializer_list>
+#include <optional>
+#include <utility>
+
+#include "device/buffer.h"
+#include "recorder/recorder.h"
+#include "uncompiled/unboxed.h"
+
+namespace fuse {
+
+namespace {
+
+// Whether a tensor has a buffer of this device: not another's, nor a wrapper.
+bool has_buffer(const at::Tensor& tensor) {
+  const auto* impl = tensor.unsafeGetTensorImpl();
+  return tensor.is_privateuseone() && impl->has_storage() &&
+      impl->unsafe_storage().data_ptr().get_deleter() == &delete_buffer;
+}
+
+// Whether nobody asks for the composite's parts: no subclass, no gradient.
+bool is_plain(const at::Tensor& tensor) {
+  return !tensor.unsafeGetTensorImpl()->key_set().has(c10::DispatchKey::Python) &&
+      !(tensor.requires_grad() && at::GradMode::is_enabled()) && !tensor._fw_grad(0).defined();
+}
+
+// A composite operator, and whether it runs whole. It is never recorded, so whether it may be part
+// of a brief trace is said here.
+class Composite {
+ public:
+  explicit Composite(const char* name)
+      : info_(OpInfo::of(c10::Dispatcher::singleton().findSchemaOrThrow(name, ""))) {
+    info_.brief = true;
+  }
+
+  // Why it runs whole, none if its parts are to be recorded. Some nanoseconds an operand where
+  // nothing runs uncompiled, which is the usual call.
+  std::optional<HostRun> runs_whole(
+      std::initializer_list<const at::Tensor*> tensors, UnboxedOperands& operands) const {
+    for (const at::Tensor* tensor : tensors) {
+      if (tensor->defined() && !has_buffer(*tensor)) {
+        return std::nullopt;
+      }
+      operands.see(*tensor);
+    }
+    Recorder& recorder = Recorder::global();
+    if (!operands.ragged() && !recorder.follows_brief()) {
+      return std::nullopt;
+    }
+    const bool plain = !c10::impl::TorchDispatchModeTLS::any_modes_set() &&
+        std::all_of(tensors.begin(), tensors.end(), [](const at::Tensor* tensor) {
+          return !tensor->defined() || is_plain(*tensor);
+        });
+    return plain ? recorder.runs_unboxed(info_, operands) : std::nullopt;
+  }
+
+ private:
+  const OpInfo& info_;
+};
+
+// The CPU's product of rows with a matrix, as its composite has it but for the views.
+at::Tensor linear_on_host(
+    const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
+  if (input.dim() < 2 || weight.dim() != 2 || !bias.has_value() || bias->dim() != 1 ||
+      !input.is_contiguous() || input.size(-1) == 0) {
+    return at::native::linear(input, weight, bias);
+  }
+  const int64_t width = input.size(-1);
+  at::Tensor result =
+      at::cpu::addmm(*bias, reshaped(input, {input.numel() / width, width}), weight.t());
+  c10::SmallVector<int64_t, 6> sizes(input.sizes());
+  sizes.back() = weight.size(0);
+  result.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
+  return result;
+}
+
+at::Tensor matmul_on_host(const at::Tensor& self, const at::Tensor& other) {
+  const bool batches = self.dim() == 3 && other.dim() == 3 && self.size(0) == other.size(0);
+  return batches ? at::cpu::bmm(self, other) : at::native::matmul(self, other);
+}
+
+at::Tensor linear(
+    const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
+  static const Composite composite("aten::linear");
+  const at::Tensor none;
+  UnboxedOperands operands;
+  const auto run =
+      composite.runs_whole({&input, &weight, bias.has_value() ? &*bias : &none}, operands);
+  if (!run.has_value()) {
+    return at::native::linear(input, weight, bias);
+  }
+  const at::AutoDispatchBelowADInplaceOrView no_autograd;
+  const UnboxedCall call(operands, *run);
+  return call.on_device(
+      linear_on_host(call.on_host(input), call.on_host(weight), call.on_host(bias)));
+}
+
+at::Tensor matmul(const at::Tensor& self, const at::Tensor& other) {
+  static const Composite composite("aten::matmul");
+  UnboxedOperands operands;
+  const auto run = composite.runs_whole({&self, &other}, operands);
+  if (!run.has_value()) {
+    return at::native::matmul(self, other);
+  }
+  const at::AutoDispatchBelowADInplaceOrView no_autograd;
+  const UnboxedCall call(operands, *run);
+  return call.on_device(matmul_on_host(call.on_host(self), call.on_host(other)));
+}
+
+TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) {
+  m.impl("linear", &linear);
+  m.impl("matmul", &matmul);
+}
+
+} // namespace
+
+} // namespace fuse

@@ -1,0 +1,133 @@
+"""Finds or compiles every chunk of a plan, in parallel; waits for that, or does not.
+
+``FUSE_COMPILE=wait`` returns executables and raises what the compiler says at the cut.
+``FUSE_COMPILE=background`` returns what is in memory and futures of the rest: until one is
+done its chunk runs uncompiled, and where the compiler fails it goes on so, after one warning.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+from fuse.backends.base import Backend, Chunk
+from fuse.cache.key import Key
+from fuse.engine.executables import Executables, Found
+from fuse.engine.pool import Pool, cores
+from fuse.engine.progress import Progress
+from fuse.engine.uncompiled import Uncompiled
+
+Wanted = Mapping[str, tuple[Chunk, Key]]
+"""The different chunks of a plan by the digests of their keys."""
+
+
+@dataclass(slots=True)
+class Counts:
+    """What happened in the background: executables, and runs of chunks without one."""
+
+    compiled: int = 0
+    failed: int = 0
+    uncompiled_chunks: int = 0
+
+
+class Compiler:
+    """One an engine. Its pool takes a thread a core, or one less where the program goes on."""
+
+    def __init__(self, executables: Executables, background: bool) -> None:
+        """``background`` chooses between the two ways; no thread starts yet."""
+        self.background = background
+        self.counts = Counts()
+        self._executables = executables
+        self._pool: Pool[Found] = Pool(cores() - 1 if background else cores())
+        self._uncompiled = Uncompiled()
+        self._started: dict[str, Future[Found]] = {}
+        self._reported: set[str] = set()
+
+    def find(self, backend: Backend, wanted: Wanted) -> dict[str, Found | Future[Found]]:
+        """Every chunk's executable, or in the background the future of one.
+
+        Raises:
+            ExecutionError: the backend cannot compile a chunk, and the plan waits for it.
+            CacheMissError: there is none, and the cache is in mode ``only``.
+        """
+        found: dict[str, Found | Future[Found]] = {}
+        missing: dict[str, tuple[Chunk, Key]] = {}
+        for digest, (chunk, key) in wanted.items():
+            if self._executables.cache.origin(key) is not None:
+                found[digest] = self._executables.find(backend, chunk, key)
+            elif self.background and self._uncompiled.refusal(chunk) is None:
+                found[digest] = self._start(backend, chunk, key)
+            else:
+                missing[digest] = (chunk, key)
+        found.update(self._wait(backend, missing))
+        return found
+
+    def _wait(self, backend: Backend, missing: Wanted) -> Mapping[str, Found]:
+        if not missing:
+            return {}
+        with Progress(len(missing)) as progress:
+
+            def find(pair: tuple[Chunk, Key]) -> Found:
+                chunk, key = pair
+                progress.started(key.label)
+                try:
+                    return self._executables.find(backend, chunk, key)
+                finally:
+                    progress.finished(key.label)
+
+            if len(missing) == 1:
+                return {digest: find(pair) for digest, pair in missing.items()}
+            jobs = {
+                digest: self._pool.submit(lambda pair=pair: find(pair))  # type: ignore[misc]
+                for digest, pair in missing.items()
+            }
+            return {digest: job.result() for digest, job in jobs.items()}
+
+    def _start(self, backend: Backend, chunk: Chunk, key: Key) -> Future[Found]:
+        future = self._started.get(key.digest)
+        if future is None:
+            future = self._pool.submit(lambda: self._executables.find(backend, chunk, key))
+            self._started[key.digest] = future
+        return future
+
+    def ready(self, digest: str, future: Future[Found]) -> Found | None:
+        """What the future holds, once; ``None`` while it is not done, and after a failure."""
+        if not future.done() or future.cancelled():
+            return None
+        error = future.exception()
+        if error is None:
+            if self._started.pop(digest, None) is not None:
+                self.counts.compiled += 1
+            return future.result()
+        if digest not in self._reported:
+            self._reported.add(digest)
+            self.counts.failed += 1
+            warnings.warn(
+                f"compiling in the background failed; this chunk goes on uncompiled: {error}",
+                BackgroundCompileWarning,
+                stacklevel=2,
+            )
+        return None
+
+    def run_uncompiled(
+        self, backend: Backend, chunk: Chunk, scalars: bytes, arrays: Sequence[Any]
+    ) -> list[Any]:
+        """Run a chunk whose executable is not there yet; see ``fuse.engine.uncompiled``."""
+        self.counts.uncompiled_chunks += 1
+        return self._uncompiled.run(backend, chunk, scalars, arrays)
+
+    def stats(self) -> dict[str, int]:
+        """``pending`` (executables being made), and the counts since the reset."""
+        return {
+            "pending": self._pool.pending() if self.background else 0,
+            "compiled": self.counts.compiled,
+            "failed": self.counts.failed,
+            "uncompiled_chunks": self.counts.uncompiled_chunks,
+        }
+
+
+class BackgroundCompileWarning(UserWarning):
+    """A chunk could not be compiled in the background: it runs uncompiled from then on."""

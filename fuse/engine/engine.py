@@ -1,0 +1,446 @@
+"""The one file that joins planner, backends and cache.
+
+The native core calls the ``Engine`` off the hot path: to describe a call it has never
+seen, to plan a trace it has never cut, and once a chunk to run it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import numpy as np
+import torch
+
+from fuse import config
+from fuse.backends.base import Backend, Chunk
+from fuse.backends.registry import get_backend
+from fuse.cache.background import call_at_exit
+from fuse.cache.key import Key
+from fuse.engine.compiler import Compiler, Counts
+from fuse.engine.debug import check_finite, check_indices
+from fuse.engine.describe import build_node, call_key, pinned_places, renumbered
+from fuse.engine.executables import Executables, Found, chunk_text, key_of
+from fuse.engine.flight import Flight
+from fuse.engine.held import HeldPlans, half_of_all_maps
+from fuse.engine.host_calls import HostCalls
+from fuse.engine.plans import Named, Plans
+from fuse.engine.recall import Recall
+from fuse.engine.runnable import Bound, Runnable, Stage, Started, bind
+from fuse.engine.timeline import Timeline
+from fuse.engine.verdicts import Verdicts
+from fuse.errors import ExecutionError, VerifyError, describe
+from fuse.plan.changing import Forms
+from fuse.plan.plan import Plan, PlannedChunk
+from fuse.plan.planner import plan as make_plan
+from fuse.trace.fitting import Range, range_of
+from fuse.trace.node import Leaf, Node, Trace
+from fuse.trace.refusals import refusal
+from fuse.trace.renumber import renumber
+from fuse.trace.source import call_path, user_line
+from fuse.trace.varying import Numbers
+from fuse.trace.views import dynamic_bounds
+
+Bounds = tuple[tuple[int, int, int], ...] | tuple[Range]
+MOST_DESCRIBED = 16_384
+"""Calls remembered without their values, about 2 kB each; a layer's come back with every layer."""
+CUT_REASONS = (
+    "host_read",
+    "synchronize",
+    "optimizer_step",
+    "repeat_mark",
+    "host_fallback",
+    "collective",
+    "mode_change",
+    "size_bound",
+    "every_operation",
+    "device_change",
+)
+"""The closed list of why a trace is cut, numbered as in csrc/recorder.h."""
+
+
+class Engine:
+    """Describes, plans, compiles and runs for the native core."""
+
+    def __init__(self) -> None:
+        """Starts the backend that the settings name."""
+        self.backend: Backend = get_backend(config.backend())
+        self.backend.start()
+        self.chunks = 0
+        self.host_calls = HostCalls(self.backend.name)
+        # The core reports to them by these names; the user's line is the frame above.
+        self.ragged, self.host_fallback = self.host_calls.ragged, self.host_calls.host_fallback
+        self.mode = config.mode()
+        self.check: str | None = None
+        self.max_operations = config.max_operations()
+        self.whole = config.whole_trace()
+        self.ahead = config.start_ahead()
+        self.shape_cap = config.shape_cap() if self.backend.shares_host_memory() else 0
+        self._described: dict[str, tuple[Node, tuple[int, ...]]] = {}
+        self._flight = Flight(config.in_flight_bytes(), lambda arrays: self.backend.wait(arrays))
+        self._converting = False
+        self.observer: Timeline | None = None
+        self.inspector: Callable[[Runnable, list[Any], bytes], None] | None = None
+        self.executables = Executables()
+        self.compiler = Compiler(self.executables, config.compile_mode() == "background")
+        self.recall = Recall(self.backend, self.executables)
+        self.verdicts = Verdicts(self.backend, self.executables.cache)
+        self.plans = Plans(self.executables.cache, self.whole)
+        self._held = HeldPlans(config.memory_entries(), half_of_all_maps())
+        self._forms = Forms()
+        self._numbers = Numbers()
+        self._process = os.getpid()
+        call_at_exit(self._save)
+
+    @property
+    def brief_calls(self) -> int:
+        """Calls up to which a small trace that is read at once runs uncompiled; 0: none."""
+        return config.brief_calls() if self.backend.wakes_host_threads() else 0
+
+    # ---- a call never seen ------------------------------------------------------------
+
+    def describe(
+        self,
+        name: str,
+        args: tuple[Any, ...],
+        operands: list[Any],
+        tensors: list[Any],
+        writes: list[Any],
+        results: list[Any],
+    ) -> tuple[Node, int, tuple[int, ...], tuple[tuple[int, Bounds], ...]] | None:
+        """The call as ``(node, random blocks, pinned places, varying places with bounds)``.
+
+        ``None`` sends it to the host.
+        """
+        call = call_key(name, args, operands, tensors, writes, results)
+        known = self._described.get(call)
+        if known is None:
+            node = build_node(name, args, operands, tensors, writes, results, self.backend.has_rule)
+            reason = refusal(node) or self.verdicts.reject(Trace.of([(node, ())]).nodes[0])
+            if reason is not None:
+                self.host_calls.refuse(name, reason)
+                return None
+            pinned = pinned_places(node) or self.backend.static_places(node)
+            if len(self._described) >= MOST_DESCRIBED:
+                self._described.clear()
+            self._described[call] = node, pinned
+        else:
+            node, pinned = renumbered(known[0], operands, tensors, writes), known[1]
+        varied = [place for place in self._numbers.varied(node, call_path) if place not in pinned]
+        bounds = [(place, self.generalise(node, place)) for place in varied]
+        varying = tuple((place, found) for place, found in bounds if found is not None)
+        return node, node.blocks, pinned, varying
+
+    def generalise(self, node: Node, place: int) -> Bounds | None:
+        """Whether a number may vary: bounds of a view's offset, the range of a plain number.
+
+        ``()`` where every number will do, ``None`` where no other.
+        """
+        for index, operand in enumerate(node.operands):
+            if operand.place == place:
+                view = operand.view
+                if any(w.operand == index and w.view != view for w in node.writes):
+                    return None  # out= is resized: where it may lie is another question
+                zero = type(view)(view.dtype, view.shape, view.strides, 0)
+                return dynamic_bounds(operand.layout, zero)
+        probe = Trace.of([(node, (place,))]).nodes[0]
+        if self.verdicts.reject(probe) is not None:
+            return None
+        fitting = range_of(node, place)
+        return () if fitting is None else (fitting,)
+
+    # ---- a trace never cut ------------------------------------------------------------
+
+    def plan(
+        self,
+        recorded: list[tuple[Node, tuple[int, ...]]],
+        live: tuple[int, ...],
+        donatable: tuple[int, ...],
+        read: tuple[int, ...],
+    ) -> tuple[Runnable, bool]:
+        """Plan and compile a trace so that the values ``live`` exist after it.
+
+        The plan may consume the leaves ``donatable``; an earlier trace read the leaves ``read``.
+        With it comes whether there are too many plans now, so that streams are to be forgotten.
+        """
+        plan = self._held.add(self._plan(Trace.of(recorded), live, donatable, read))
+        crowded = self._held.are_too_many()
+        if crowded:
+            self.executables.cache.halve_memory()
+        return plan, crowded
+
+    def _plan(
+        self,
+        trace: Trace,
+        live: tuple[int, ...],
+        donatable: tuple[int, ...],
+        read: tuple[int, ...],
+    ) -> Runnable:
+        with self._span("planning", f"{len(trace.nodes)} operations"):
+            changed = self._forms.changed(trace)
+            key = self.plans.key(self.backend, trace, live, donatable, read)
+            stored = self.plans.find(key, trace, live, donatable)
+        if stored is not None:
+            try:
+                return bind(stored.plan, self._named(stored, read), self.ahead)
+            except VerifyError as error:
+                self.plans.refuse(key, str(error))
+        with self._span("planning", f"{len(trace.nodes)} operations"):
+            elsewhere = not self.backend.wakes_host_threads()
+            plan = make_plan(trace, live, donatable, self.whole, changed, elsewhere)
+        found = self._find_all(plan, read)
+        self.plans.save(key, plan, tuple((one.found.digest, one.found.label) for one in found))
+        self.verdicts.save()
+        return bind(plan, found, self.ahead)
+
+    def _named(self, stored: Named, read: tuple[int, ...]) -> list[Bound]:
+        """The executables that a stored plan names, or, where one is missing, those found.
+
+        Raises ``VerifyError`` where the plan names executables of other chunks.
+        """
+        named = self.executables.named(self.backend, stored.names, stored.plan.chunks)
+        if named is not None:
+            return list(map(Bound, named))
+        found = self._find_all(stored.plan, read)
+        if [one.found.digest for one in found] != [digest for digest, _ in stored.names]:
+            raise VerifyError("a stored plan names executables of other chunks")
+        return found
+
+    def _find_all(self, plan: Plan, read: tuple[int, ...]) -> list[Bound]:
+        """Find or compile every chunk's executable, different ones in parallel."""
+        uses = Counter(leaf.value for planned in plan.chunks for leaf in planned.inputs)
+        uses.update(value for planned in plan.chunks for value in planned.outputs)
+        uses.update(read)
+        chunks = [local_chunk(planned, uses) for planned in plan.chunks]
+        keys = [key_of(self.backend, chunk) for chunk in chunks]
+        wanted = {key.digest: (chunk, key) for key, chunk in zip(keys, chunks, strict=True)}
+        found = self.compiler.find(self.backend, wanted)
+        return [
+            bound(chunk, key, found[key.digest]) for chunk, key in zip(chunks, keys, strict=True)
+        ]
+
+    # ---- running ----------------------------------------------------------------------
+
+    def start(
+        self,
+        runnable: Runnable,
+        started: Started | None,
+        leaves: list[Any],
+        scalars: bytes,
+        stages: int,
+    ) -> Started | None:
+        """Run the first ``stages`` of a plan whose trace is still being recorded.
+
+        ``started`` is what this returned for fewer of them. ``leaves`` and ``scalars`` are the
+        trace's so far: all that the stages read. ``None`` where it cannot be done now. A failure
+        is counted by the core, and said when the whole plan runs, if it fails there as well.
+        """
+        if self.observer is not None or self.inspector is not None:
+            return None  # they see whole traces, in order
+        if self._converting:
+            self._convert(leaves)
+        if any(stage.pending is not None for stage in runnable.stages[:stages]):
+            return None
+        slots = self._run_stages(runnable, leaves, scalars, started, stages)
+        return Started(stages, slots[len(runnable.leaves) :])
+
+    def execute(
+        self,
+        runnable: Runnable,
+        leaves: list[Any],
+        scalars: bytes,
+        reason: int,
+        started: Started | None = None,
+    ) -> list[Any]:
+        """Run a plan; the arrays of its live values, in ascending order of value.
+
+        ``leaves`` are in the trace's order; an array of another backend is replaced in the
+        list by its conversion, which the core then keeps. ``reason`` numbers the cut's reason.
+        ``started`` is what ``start`` returned last for this plan and trace.
+        """
+        self._numbers.start()
+        if self._converting:
+            self._convert(leaves)
+        debug = self.mode == "debug"
+        if debug:
+            check_indices(runnable.plan.trace, self._on_host(leaves), scalars)
+        if self.inspector is not None:  # before the run, which may consume the leaves
+            self.inspector(runnable, leaves, scalars)
+        results = self._run(runnable, leaves, scalars, started)
+        if debug:
+            self._finish(runnable, results)
+        if self.observer is not None:
+            self.observer.traces.append((CUT_REASONS[reason], runnable))
+        return results
+
+    def _finish(self, runnable: Runnable, results: list[Any]) -> None:
+        """Debug Eager: wait, and look at what came out."""
+        node = runnable.plan.trace.nodes[-1]
+        try:
+            self.backend.wait(results)
+        except Exception as error:
+            text = describe(
+                f"the operation failed: {error}",
+                operator=f"aten::{node.op}",
+                operands=node.describe_operands(),
+                source=node.source,
+            )
+            raise ExecutionError(text) from error
+        if self.check == "nan":
+            check_finite(node, [self.backend.get(array) for array in results])
+
+    def _convert(self, leaves: list[Any]) -> None:
+        for index, array in enumerate(leaves):
+            if not self.backend.owns(array):
+                leaves[index] = self.backend.put(np.array(np.asarray(array)), 0)
+
+    def _on_host(self, leaves: list[Any]) -> list[np.ndarray]:
+        return [np.asarray(self.backend.get(array)) for array in leaves]
+
+    def _run(
+        self, runnable: Runnable, leaves: list[Any], scalars: bytes, started: Started | None
+    ) -> list[Any]:
+        runnable.runs += 1
+        self.chunks += len(runnable.stages)
+        try:
+            stages = len(runnable.stages)
+            slots = self._run_stages(runnable, leaves, scalars, started, stages)
+            results = list(runnable.finish(slots))
+        except Exception as error:
+            text = chunk_text("running a chunk failed", runnable.plan.trace, error)
+            raise ExecutionError(text) from error
+        self._flight.add(results[runnable.token], runnable.nbytes)
+        return results
+
+    def _run_stages(
+        self,
+        runnable: Runnable,
+        leaves: list[Any],
+        scalars: bytes,
+        started: Started | None,
+        stop: int,
+    ) -> list[Any]:
+        """The slots after the stages up to ``stop``, without those that have been started."""
+        slots = leaves + [None] * (len(runnable.leaves) - len(leaves))
+        first = 0
+        if started is not None:
+            first = started.stages
+            slots += started.made
+        for number, stage in enumerate(runnable.stages[first:stop], first):
+            words, inputs = stage.words(scalars), stage.take(slots)
+            if self.observer is None:
+                results = self._run_stage(stage, words, inputs)
+            else:
+                with self.observer.span("executing", stage.found.label, number):
+                    results = self._run_stage(stage, words, inputs)
+                    self.backend.wait(results)
+            slots += results
+            for slot in stage.drop:
+                slots[slot] = None  # the array dies here unless somebody else holds it
+        return slots
+
+    def _run_stage(self, stage: Stage, scalars: bytes, inputs: Sequence[Any]) -> list[Any]:
+        if stage.pending is not None and stage.chunk is not None:
+            found = self.compiler.ready(stage.found.digest, stage.pending)
+            if found is None:
+                return self.compiler.run_uncompiled(self.backend, stage.chunk, scalars, inputs)
+            stage.executable, stage.found, stage.pending = found.executable, found, None
+        return self.backend.execute(stage.executable, scalars, inputs)
+
+    def put(self, data: torch.Tensor, dtype: str, shape: tuple[int, ...], device: int) -> Any:
+        """An array from flat host memory in a buffer's order, which fuse owns from now on."""
+        if dtype in ("complex32",) or not hasattr(torch, dtype):
+            raise TypeError(
+                describe(
+                    f"the tpu device has no dtype {dtype}",
+                    source=user_line(),
+                    remedy="convert the tensor before moving it",
+                )
+            )
+        raw = data.view(torch.uint8).numpy() if data.numel() else np.empty(0, np.uint8)
+        with self._span("writing", f"{raw.nbytes} bytes"):
+            return self.backend.put(raw.view(dtype).reshape(shape), device)
+
+    def get(self, array: Any) -> np.ndarray:
+        """The array's bytes on the host, flat."""
+        try:
+            # An array of another backend, from before a switch, is a buffer that NumPy can read.
+            with self._span("reading"):
+                found = self.backend.get(array) if self.backend.owns(array) else np.asarray(array)
+        except Exception as error:
+            raise ExecutionError(describe(f"a chunk failed while running: {error}")) from error
+        return found.reshape(-1).view(np.uint8)
+
+    def wait(self) -> None:
+        """Return once everything handed on so far has been computed."""
+        with self._span("reading", "synchronize"):
+            self._flight.land_all()
+
+    def watch(self, timeline: Timeline | None) -> None:
+        """Write down what happens and when, until called with ``None``."""
+        self.observer = self.executables.timeline = timeline
+
+    def _span(self, kind: str, label: str = "") -> AbstractContextManager[object]:
+        return nullcontext() if self.observer is None else self.observer.span(kind, label)
+
+    def switch(self, name: str) -> None:
+        """Use another backend from now on; arrays are converted where they are next read."""
+        self.wait()
+        self.backend = get_backend(name)
+        self.backend.start()
+        self.verdicts.save(final=True)
+        self.verdicts = Verdicts(self.backend, self.executables.cache)
+        self._converting = True
+        self.host_calls.switch(name)
+        self._described.clear()
+
+    def close(self) -> None:
+        """Finish what runs; called once at the end of the process."""
+        self.wait()
+        self.executables.cache.close()
+
+    def _save(self) -> None:
+        if self._process != os.getpid():
+            return  # a forked child: what it inherited is its parent's to store
+        self.verdicts.save(final=True)
+        self.recall.save()
+
+    def stats(self) -> dict[str, Any]:
+        """The engine's part of ``fuse.stats()``."""
+        return {
+            "chunks": self.chunks,
+            **self.executables.stats(),
+            "background": self.compiler.stats(),
+            "host_fallbacks": dict(self.host_calls.fallbacks),
+            "shape_caps": dict(self.host_calls.shape_caps),
+        }
+
+    def reset_stats(self) -> None:
+        """Set the counters to zero."""
+        self.chunks = 0
+        self.host_calls.reset()
+        self.compiler.counts = Counts()
+        self.executables.reset_stats()
+
+
+def bound(chunk: Chunk, key: Key, found: Found | Future[Found]) -> Bound:
+    """What runs ``chunk``, or will once it is there."""
+    if isinstance(found, Found):
+        return Bound(found)
+    return Bound(Found(None, key.digest, key.label, "pending"), chunk, found)
+
+
+def local_chunk(planned: PlannedChunk, uses: Mapping[int, int]) -> Chunk:
+    """The chunk with values numbered within it, so that equal chunks have equal keys.
+
+    ``uses`` counts the chunks, of this plan and of earlier ones, that read or make each value.
+    """
+    nodes, numbers = renumber(planned.nodes)
+    inputs = tuple(Leaf(numbers[leaf.value], leaf.layout) for leaf in planned.inputs)
+    outputs = tuple(numbers[value] for value in planned.outputs)
+    apart = tuple(at for at in planned.donated if uses[planned.inputs[at].value] > 1)
+    return Chunk(nodes, inputs, outputs, planned.donated, len(planned.scalars), apart)

@@ -1,0 +1,309 @@
+"""Executables by key: found in a tier of the cache, or compiled, and said from where."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import fuse.backends
+import fuse.trace
+from fuse import __version__, config
+from fuse.backends.base import Backend, Chunk
+from fuse.cache.explain import Explanation
+from fuse.cache.key import Key
+from fuse.cache.memory import Live
+from fuse.cache.opening import open_cache
+from fuse.cache.permissions import read_secret
+from fuse.cache.settings import CacheSettings
+from fuse.engine.timeline import Timeline
+from fuse.errors import ConfigError, ExecutionError, VerifyError, describe
+from fuse.plan.plan import PlannedChunk
+from fuse.trace.node import Node, Trace
+from fuse.trace.signature import program_text
+
+LISTED = 20
+"""Operations that an error names before it says how many more there are."""
+LOAD_THREADS = 2
+"""Executables loaded at once for one plan."""
+Names = tuple[tuple[str, str], ...]
+"""Digest and label of each chunk's executable, as a stored plan has them."""
+_GAUGES = frozenset({"entries", "bytes"})
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One chunk's executable and where it came from.
+
+    Attributes:
+        executable: what the backend runs.
+        digest: its key's digest.
+        label: its key's label: how many operations, and the first user's line among them.
+        origin: ``memory``, ``disk``, ``shared`` or ``compiled``; ``pending`` while it is made.
+        miss: why it had to be compiled; empty where nobody asked.
+        seconds: what compiling or loading it took; 0 where it was in memory.
+    """
+
+    executable: Any
+    digest: str
+    label: str
+    origin: str
+    miss: str = ""
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        source = "compiled" if self.origin == "compiled" else f"from {self.origin}"
+        return f"executable {self.digest[:12]}, {self.label}: {source}"
+
+
+class Executables:
+    """Finds and compiles. Safe to share by threads: different chunks compile in parallel."""
+
+    def __init__(self) -> None:
+        """Open the cache as the environment asks for it; no file is touched yet."""
+        self.cache = open_cache(cache_settings())
+        self.timeline: Timeline | None = None
+        """Takes what is made here; then a miss is explained too, which reads the stored keys."""
+        self._lock = threading.Lock()
+        self._compiles, self._seconds = 0, 0.0
+        self._before: dict[str, Any] = {}
+        self._used: dict[str, None] = {}
+
+    def find(self, backend: Backend, chunk: Chunk, key: Key) -> Found:
+        """The executable of ``chunk``, from the cache or compiled, once between processes.
+
+        Raises:
+            ExecutionError: the backend cannot compile the chunk.
+            CacheMissError: there is none, and the cache is in mode ``only``.
+        """
+        misses: list[str] = []
+        held = self.cache.origin(key) is not None
+        with self._lock:
+            self._used[key.digest] = None
+        started = time.perf_counter()
+        executable = self.cache.get_or_make(
+            key,
+            load=backend.load,
+            make=lambda: self._compile(backend, chunk, key, misses),
+            dump=backend.dump,
+        )
+        stopped = time.perf_counter()
+        origin = "memory" if held else self.cache.origin(key) or "made"
+        origin = "compiled" if origin == "made" else origin
+        if self.timeline is not None and not held:
+            kind = "compiling" if origin == "compiled" else "loading"
+            self.timeline.add(kind, started, stopped, key.label)
+        seconds = 0.0 if held else stopped - started
+        return Found(executable, key.digest, key.label, origin, "".join(misses), seconds)
+
+    def named(
+        self, backend: Backend, names: Names, chunks: tuple[PlannedChunk, ...]
+    ) -> list[Found] | None:
+        """The executables that a stored plan names; ``None`` where one is not at hand.
+
+        Raises ``VerifyError`` where one is that of another kind of chunk.
+        """
+        wanted = dict(names)
+
+        def find(digest: str) -> Live | None:
+            return self.cache.named(digest, backend.load)
+
+        if len(wanted) == 1:
+            lives = list(map(find, wanted))
+        else:
+            with ThreadPoolExecutor(LOAD_THREADS, "fuse-load") as pool:
+                lives = list(pool.map(find, wanted))
+        held = {}
+        for (digest, label), live in zip(wanted.items(), lives, strict=True):
+            if live is None:
+                return None
+            held[digest] = live.key, Found(live.value, digest, label, live.origin)
+        for (digest, _), planned in zip(names, chunks, strict=True):
+            fits(held[digest][0], planned)
+        with self._lock:
+            self._used |= dict.fromkeys(wanted)
+        return [held[digest][1] for digest, _ in names]
+
+    def _compile(self, backend: Backend, chunk: Chunk, key: Key, misses: list[str]) -> Any:
+        printing = "recompiles" in config.explain()
+        if printing or self.timeline is not None:
+            misses.append(explained(self.cache.explain(key), chunk.nodes))
+        started = time.perf_counter()
+        try:
+            executable = backend.compile(chunk)
+        except Exception as error:
+            raise ExecutionError(chunk_text("compiling a chunk failed", chunk, error)) from error
+        seconds = time.perf_counter() - started
+        with self._lock:
+            self._compiles += 1
+            self._seconds += seconds
+        if printing:
+            # One write, so that lines of chunks that compile in parallel do not mix.
+            sys.stderr.write(f"fuse: compiled {key.label} in {seconds:.2f} s: {misses[-1]}\n")
+        return executable
+
+    def used(self) -> list[str]:
+        """The digests of every key asked for so far, in the order of first use."""
+        with self._lock:
+            return list(self._used)
+
+    def stats(self) -> dict[str, Any]:
+        """``compiles``, ``compile_seconds``, ``cache`` and ``cache_events`` since the reset."""
+        with self._lock:
+            found: dict[str, Any] = {"compiles": self._compiles, "compile_seconds": self._seconds}
+        counted = since(self.cache.stats(), self._before)
+        return found | {"cache": counted["tiers"], "cache_events": counted["events"]}
+
+    def reset_stats(self) -> None:
+        """Set the counters to zero; what is cached stays."""
+        with self._lock:
+            self._compiles, self._seconds = 0, 0.0
+        self._before = self.cache.stats()
+
+
+def key_of(backend: Backend, chunk: Chunk) -> Key:
+    """The key of a chunk's executable: whatever decides about its code, field by field."""
+    fields = {
+        "program": program_text(chunk.nodes),
+        "inputs": ", ".join(map(str, chunk.inputs)),
+        "outputs": repr(chunk.outputs),
+        "donated": repr(chunk.donated),
+        "apart": repr(chunk.apart),
+        "scalars": str(chunk.scalars),
+        **surroundings(backend),
+    }
+    count = f"{len(chunk.nodes)} operation{'' if len(chunk.nodes) == 1 else 's'}"
+    return Key.of(fields, label=count + first_line(chunk))
+
+
+def fits(key: Key, planned: PlannedChunk) -> None:
+    """Check what a key says of arrays and numbers against a chunk of a stored plan.
+
+    Raises ``VerifyError``: the executable under that key would not take what the plan gives it.
+    """
+    fields = key.as_dict()
+    # Inputs are numbered within their chunk there: "%0:float32[2,3], %4:int64[]".
+    layouts = [text.partition(":")[2] for text in fields.get("inputs", "").split(", ") if text]
+    stored = (
+        layouts,
+        len(re.findall(r"\d+", fields.get("outputs", ""))),
+        fields.get("donated"),
+        fields.get("scalars"),
+    )
+    given = (
+        [str(leaf.layout) for leaf in planned.inputs],
+        len(planned.outputs),
+        repr(planned.donated),
+        str(len(planned.scalars)),
+    )
+    if stored != given:
+        raise VerifyError(
+            f"a stored plan's chunk has (inputs, outputs, donated, scalars) {given}, "
+            f"the executable that it names {stored}"
+        )
+
+
+def first_line(chunk: Chunk | Trace) -> str:
+    """`` from train.py:7``, the first user's line among the operations, or nothing."""
+    source = next((line for line in map(_line_of, chunk.nodes) if line), "")
+    return f" from {source}" if source else ""
+
+
+def surroundings(backend: Backend) -> dict[str, str]:
+    """The fields of a key beside the program: versions, sources, and the backend's own."""
+    return {
+        # Decompositions, and so what a chunk becomes, are PyTorch's.
+        "torch": torch.__version__,
+        "format": f"{__version__} {source_digest(backend.name)}",
+        **backend.fingerprint(),
+    }
+
+
+def explained(explanation: Explanation, nodes: tuple[Node, ...]) -> str:
+    """The text of a miss, with the user's line of the first operation that differs."""
+    for difference in explanation.differences:
+        if difference.field == "program" and difference.line <= len(nodes):
+            node = nodes[difference.line - 1]
+            place = node.source or "an unknown line"
+            return f"{explanation.text}\n  which is aten::{node.op} at {place}"
+    return explanation.text
+
+
+def chunk_text(what: str, chunk: Chunk | Trace, error: Exception) -> str:
+    """An error's text: what failed, on which operations, recorded at which lines."""
+    lines = [f"    {node.op}  {node.source}" for node in chunk.nodes[:LISTED]]
+    if len(chunk.nodes) > LISTED:
+        lines.append(f"    ... and {len(chunk.nodes) - LISTED} more")
+    return "\n".join([f"{what}: {type(error).__name__}: {error}", "  operations:", *lines])
+
+
+def cache_settings() -> CacheSettings:
+    """The cache's settings as the environment gives them."""
+    return CacheSettings(
+        mode=config.cache_mode(),
+        directory=config.cache_dir(),
+        disk_bytes=config.disk_bytes(),
+        memory_entries=config.memory_entries(),
+        memory_bytes=config.memory_bytes(),
+        shared=config.shared_cache(),
+        shared_options=config.shared_options(),
+        key=secret(),
+        record=config.cache_record(),
+        lease_seconds=config.lease_seconds(),
+    )
+
+
+def secret() -> bytes | None:
+    """The key of signatures: ``FUSE_CACHE_KEY``, or what its key file holds, or None.
+
+    Raises:
+        CacheTrustError: others may read or write the key file.
+        ConfigError: the key file cannot be read.
+    """
+    given, path = config.cache_key(), config.cache_key_file()
+    if given is not None or path is None:
+        return given
+    try:
+        return read_secret(path)
+    except OSError as error:
+        raise ConfigError(describe(f"FUSE_CACHE_KEY_FILE cannot be read: {error}")) from error
+
+
+@cache
+def source_digest(backend: str) -> str:
+    """A digest of the sources by which ``backend`` turns a program into an executable."""
+    trace, shared = Path(fuse.trace.__path__[0]), Path(fuse.backends.__path__[0])
+    digest = hashlib.sha256()
+    own = shared.glob(f"{backend}/**/*.py")
+    for path in sorted([*trace.glob("*.py"), *shared.glob("*.py"), *own]):
+        data = path.read_bytes()
+        digest.update(f"{path.parent.name} {path.name} {len(data)}\n".encode())
+        digest.update(data)
+    return digest.hexdigest()[:16]
+
+
+def since(now: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
+    """Nested counts less those of an earlier moment; what counts up nothing stays as it is."""
+    found: dict[str, Any] = {}
+    for name, value in now.items():
+        if isinstance(value, dict):
+            found[name] = since(value, before.get(name, {}))
+        elif isinstance(value, int) and name not in _GAUGES:
+            found[name] = value - before.get(name, 0)
+        else:
+            found[name] = value
+    return found
+
+
+def _line_of(node: Node) -> str:
+    """The user's line of a node, empty for one that autograd called."""
+    return node.source if not node.source.startswith("backward (") else ""

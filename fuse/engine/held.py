@@ -1,0 +1,61 @@
+"""How much lives for the plans of known streams, and when some of it is to be let go.
+
+XLA's CPU compiler makes three memory maps for every kernel of a program, a hundred for a training
+step. Linux gives a process 65,530 of them (``vm.max_map_count``), and where there are no more, LLVM
+ends it. The memory tier bounds the executables that it holds itself; here are those that plans
+hold, and the maps of all together.
+"""
+
+from __future__ import annotations
+
+import weakref
+from pathlib import Path
+from typing import Final, final
+
+from fuse.engine.runnable import Runnable
+
+BETWEEN: Final = 16
+"""Executables between two looks at the maps: reading 30,000 of them takes 20 ms."""
+
+
+@final
+class HeldPlans:
+    """The plans that the native core holds. Used under the recorder's mutex."""
+
+    def __init__(self, most: int, most_maps: int | None) -> None:
+        """Bounds of the executables that live for the plans, and of the process's memory maps."""
+        self._most, self.most_maps = most, most_maps
+        self._plans: weakref.WeakSet[Runnable] = weakref.WeakSet()
+        self._unseen = 0
+
+    def add(self, plan: Runnable) -> Runnable:
+        """Note a plan for as long as it lives, and return it."""
+        self._plans.add(plan)
+        self._unseen += len(plan.stages)
+        return plan
+
+    def executables(self) -> int:
+        """How many executables live for the plans: 0.3 us a plan."""
+        return len({stage.found.digest for plan in self._plans for stage in plan.stages})
+
+    def are_too_many(self) -> bool:
+        """Whether one of the bounds is passed; of the maps only now and then."""
+        if self.executables() > self._most:
+            return True
+        if self.most_maps is None or self._unseen < BETWEEN:
+            return False
+        self._unseen = 0
+        return memory_maps() > self.most_maps
+
+
+def memory_maps() -> int:
+    """How many memory maps this process has."""
+    return Path("/proc/self/maps").read_bytes().count(b"\n")
+
+
+def half_of_all_maps() -> int | None:
+    """Half of what Linux allows; ``None`` on other systems, which have no such bound."""
+    try:
+        return int(Path("/proc/sys/vm/max_map_count").read_text()) // 2
+    except (OSError, ValueError):
+        return None

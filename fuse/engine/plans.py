@@ -1,0 +1,100 @@
+"""Plans, kept from process to process: from a recorded trace straight to its executables.
+
+A plan is stored as indices into its trace, with the digest of each chunk's executable. A start
+that finds both neither plans, nor writes out its chunks to find their executables' keys.
+Losing a plan costs making it again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import fuse.plan
+from fuse.backends.base import Backend
+from fuse.cache.key import Key
+from fuse.cache.tiered import TieredCache
+from fuse.engine.executables import Names, first_line, surroundings
+from fuse.plan.plan import Plan
+from fuse.plan.stored import decode, encode
+from fuse.trace.node import Trace
+from fuse.trace.signature import program_text
+
+SHORTEST = 16
+"""Operations from which on a plan is stored: reading one takes as long as planning these."""
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A plan, and digest and label of each chunk's executable."""
+
+    plan: Plan
+    names: Names
+
+
+class Plans:
+    """Stored plans. Safe to share by threads."""
+
+    def __init__(self, cache: TieredCache, whole: int) -> None:
+        """``whole`` is the planner's parameter: operations up to which a trace is one chunk."""
+        self._cache = cache
+        self._whole = whole
+
+    def key(
+        self,
+        backend: Backend,
+        trace: Trace,
+        live: tuple[int, ...],
+        donatable: tuple[int, ...],
+        read: tuple[int, ...],
+    ) -> Key | None:
+        """The key of a plan: whatever it depends on; ``None`` for a trace too short for one."""
+        if len(trace.nodes) < SHORTEST:
+            return None
+        text = program_text(trace.nodes)
+        fields = {
+            "kind": "plan",
+            # Its digest: an explanation compares executables, and the text may be a megabyte.
+            "program digest": hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest(),
+            "live": repr(live),
+            "donatable": repr(donatable),
+            "read": repr(read),
+            "planner": f"{planner_digest()} {self._whole}",
+            **surroundings(backend),
+        }
+        return Key.of(fields, label=f"plan of {len(trace.nodes)} operations{first_line(trace)}")
+
+    def find(
+        self, key: Key | None, trace: Trace, live: tuple[int, ...], donatable: tuple[int, ...]
+    ) -> Named | None:
+        """The stored plan, checked against the trace; ``None`` where there is none."""
+        if key is None:
+            return None
+        return self._cache.get(
+            key, lambda data: Named(*decode(data, trace, live, donatable, self._whole)), quick=True
+        )
+
+    def save(self, key: Key | None, plan: Plan, names: Names) -> None:
+        """Store a plan, in the background."""
+        if key is not None:
+            self._cache.put(
+                key, Named(plan, names), lambda one: encode(one.plan, one.names, self._whole)
+            )
+
+    def refuse(self, key: Key | None, text: str) -> None:
+        """Forget a plan whose executables turned out to be others': counted and warned of."""
+        if key is not None:
+            self._cache.refuse(key, text)
+
+
+@cache
+def planner_digest() -> str:
+    """A digest of the planner's sources."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(fuse.plan.__path__[0]).glob("*.py")):
+        data = path.read_bytes()
+        digest.update(f"{path.name} {len(data)}\n".encode())
+        digest.update(data)
+    return digest.hexdigest()[:16]

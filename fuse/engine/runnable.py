@@ -1,0 +1,104 @@
+"""A plan bound to its executables: what a cut on a known stream goes straight to."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fuse.backends.base import Chunk
+from fuse.engine.executables import Found
+from fuse.plan.beginning import starting_points
+from fuse.plan.plan import Plan
+from fuse.trace.picker import Picker, picker
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """An executable, or the one that is ``pending`` and the ``chunk`` that is run meanwhile."""
+
+    found: Found
+    chunk: Chunk | None = None
+    pending: Future[Found] | None = None
+
+
+@dataclass(slots=True)
+class Stage:
+    """One chunk of a plan and what runs it.
+
+    Arrays are kept in slots: the trace's leaves, then the results of each stage as they come.
+    ``take`` picks the chunk's inputs from them, and ``drop`` lists the slots that nothing reads
+    after it. ``scalars`` are its words among the trace's, ``None`` for all of them.
+    """
+
+    executable: Any
+    take: Picker
+    scalars: list[int] | None
+    drop: tuple[int, ...]
+    found: Found
+    chunk: Chunk | None = None
+    pending: Future[Found] | None = None
+
+    def words(self, scalars: bytes) -> bytes:
+        """The chunk's part of the trace's packed 64-bit words."""
+        if self.scalars is None:
+            return scalars
+        return np.frombuffer(scalars, np.uint64)[self.scalars].tobytes() if self.scalars else b""
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The first ``stages`` of a plan have run: ``made`` are the slots after the leaves'."""
+
+    stages: int
+    made: list[Any]
+
+
+@dataclass(slots=True, eq=False, weakref_slot=True)
+class Runnable:
+    """A plan, its stages, and ``finish``, which picks the live values from the slots.
+
+    ``token`` is the position of the smallest live value, ``nbytes`` the size of all. ``starts``
+    are pairs of a number of calls recorded and the number of stages that can run then.
+    """
+
+    plan: Plan
+    stages: tuple[Stage, ...]
+    leaves: tuple[int, ...]
+    donated: tuple[int, ...]
+    finish: Picker
+    token: int
+    nbytes: int
+    starts: tuple[tuple[int, int], ...]
+    runs: int = 0
+
+
+def bind(plan: Plan, executables: list[Bound], ahead: bool) -> Runnable:
+    """The plan with its chunks' executables; ``ahead`` if its first ones may start early."""
+    leaves = tuple(leaf.value for leaf in plan.trace.leaves)
+    slots = {value: slot for slot, value in enumerate(leaves)}
+    final: dict[int, int] = {}
+    for index, planned in enumerate(plan.chunks):
+        slots |= {value: len(slots) + at for at, value in enumerate(planned.outputs)}
+        final |= dict.fromkeys((leaf.value for leaf in planned.inputs), index)
+    live, all_words = set(plan.live), list(range(plan.trace.scalars))
+    stages = tuple(
+        Stage(
+            executable=one.found.executable,
+            take=picker([slots[leaf.value] for leaf in planned.inputs]),
+            scalars=None if list(planned.scalars) == all_words else list(planned.scalars),
+            drop=tuple(slots[v] for v, at in final.items() if at == index and v not in live),
+            found=one.found,
+            chunk=one.chunk,
+            pending=one.pending,
+        )
+        for index, (one, planned) in enumerate(zip(executables, plan.chunks, strict=True))
+    )
+    layouts = plan.trace.layouts()
+    sizes = [layouts[value].nbytes for value in plan.live]
+    token = min(range(len(sizes)), key=sizes.__getitem__)
+    finish = picker([slots[value] for value in plan.live])
+    starts = starting_points(plan) if ahead else ()
+    return Runnable(plan, stages, leaves, plan.donated, finish, token, sum(sizes), starts)

@@ -1,0 +1,90 @@
+"""What a backend said of operations, kept from process to process.
+
+Whether a rule computes an operation is found out by tracing the rule, one or two
+milliseconds for each new signature, about half of what a warm start would otherwise spend.
+The verdicts of one backend are one entry of the cache, under a key of the versions and
+sources that they depend on. Losing it costs tracing the rules again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+import time
+
+from fuse.backends.base import Backend
+from fuse.cache.key import Key
+from fuse.cache.tiered import TieredCache
+from fuse.engine.executables import surroundings
+from fuse.trace.node import Node
+from fuse.trace.signature import signature
+
+Verdict = str | None
+MAX_STORED = 20_000
+"""Verdicts an entry holds, about 50 bytes each: op_db, whole, has some 15,000 signatures."""
+SAVE_SECONDS = 2.0
+"""Least time between two writes while the program runs: bounds what they cost it."""
+_FORMAT = "1"
+_NAME_BYTES = 20  # of SHA-256: no two signatures meet by chance
+
+
+class Verdicts:
+    """Remembers ``Backend.reject`` by signature. Safe to share by threads."""
+
+    def __init__(self, backend: Backend, cache: TieredCache) -> None:
+        """Read what earlier processes found out."""
+        self._backend = backend
+        self._cache = cache
+        self._lock = threading.Lock()
+        fields = {"kind": "verdicts", "verdicts": _FORMAT, **surroundings(backend)}
+        self._key = Key.of(fields, label=f"verdicts of the {backend.name} backend")
+        self._known: dict[str, Verdict] = dict(cache.get(self._key, load) or {})
+        self._used: dict[str, Verdict] = {}
+        self._unsaved = 0
+        self._saved_at = 0.0
+
+    def reject(self, node: Node) -> str | None:
+        """Why the backend cannot run ``node``, or ``None`` if it can; traced once."""
+        name = hashlib.sha256(signature(node).encode()).hexdigest()[: 2 * _NAME_BYTES]
+        with self._lock:
+            known = name in self._known
+            verdict = self._known.get(name)
+        if not known:
+            verdict = self._backend.reject(node)
+        with self._lock:
+            self._unsaved += name not in self._known
+            self._known[name] = self._used[name] = verdict
+        return verdict
+
+    def save(self, *, final: bool = False) -> None:
+        """Store what is new, in the background; now and then, or at the ``final`` call.
+
+        What other processes have stored since this one read it is kept; where there is
+        too much, this process's own go first.
+        """
+        with self._lock:
+            now = time.monotonic()
+            if not self._unsaved or not (final or now - self._saved_at >= SAVE_SECONDS):
+                return
+            self._unsaved, self._saved_at = 0, now
+            mine = dict(self._used)
+
+        def dump(_: object) -> bytes:
+            others = self._cache.reread(self._key, load) or {}
+            merged = mine | {name: others[name] for name in others if name not in mine}
+            kept = list(merged.items())[:MAX_STORED]
+            return json.dumps(dict(kept), separators=(",", ":")).encode()
+
+        self._cache.put(self._key, mine, dump)
+
+
+def load(data: bytes) -> dict[str, Verdict]:
+    """Stored verdicts; raises ``ValueError`` for bytes that are none."""
+    found = json.loads(data)
+    if not isinstance(found, dict):
+        raise ValueError("stored verdicts are no table")
+    for name, verdict in found.items():
+        if not (verdict is None or isinstance(verdict, str)):
+            raise ValueError(f"the stored verdict {name} is {verdict!r}")
+    return found

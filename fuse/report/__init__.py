@@ -1,0 +1,1 @@
+"""What happened, and why: explain, compare and the counters."""

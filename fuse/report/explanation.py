@@ -1,0 +1,159 @@
+"""What ``fuse.explain`` returns: what the device did in one call, as text, data and a page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, final
+
+from fuse.engine.timeline import Timeline, recording
+from fuse.plan.repeats import find_repeats
+from fuse.report.explain_html import page
+from fuse.report.explain_text import text
+from fuse.trace.signature import tokens
+from fuse.trace.spec import Layout
+
+FOLDED = 4
+"""Operations that a repeated segment holds at least to be shown once."""
+
+
+@final
+class Explanation(str):
+    """What the device did in one call, as text; also as data and as a page.
+
+    ``print`` it, search it: it is a ``str``.
+    """
+
+    _data: dict[str, Any]
+
+    @classmethod
+    def of(cls, data: dict[str, Any]) -> Explanation:
+        """The explanation that ``data`` holds; see ``to_dict`` for its keys."""
+        made = cls(text(data))
+        made._data = data
+        return made
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data that ``json.dumps`` takes.
+
+        Keys:
+            seconds: how long the call took, with its chunks waited for.
+            counts: ``operations``, ``known_operations``, ``traces``, ``chunks``, ``compiles``,
+                ``compile_seconds``, ``cache`` (tier -> hits), ``cuts`` (reason -> count) and
+                ``host_fallbacks`` (operator -> count), of this call only.
+            timeline: a list of ``kind`` (``fuse.engine.timeline.KINDS``), ``label``, ``start`` and
+                ``seconds`` from the call's start, ``trace`` and ``chunk`` (numbers or None).
+            traces: one a cut, in order: ``number``, ``reason`` (why it was cut), ``runs`` (of
+                its plan in this process so far), ``planned`` (whether in this call), ``leaves``
+                (``text``, ``bytes``), ``operations`` (``text``, ``source``), ``repeats``
+                (``start``, ``period``, ``count``: equal segments), ``decisions`` (texts of the
+                planner), and ``chunks`` in order: ``number``, ``operations`` (overloads),
+                ``inputs`` and ``outputs`` (``text``, ``bytes``), ``bytes_in``, ``bytes_out``,
+                ``donated`` (values whose memory is reused), ``executable`` (its key's digest),
+                ``label``, ``tier`` (``memory``, ``disk``, ``shared``, ``compiled`` or
+                ``pending``), ``make_seconds`` (compiling or loading it), ``run_seconds`` (this
+                run, waited for), ``miss`` (why no tier had it; empty where one had).
+        """
+        return self._data
+
+    def to_html(self) -> str:
+        """A page with the call's timeline and everything of the text; it loads nothing."""
+        return page(self._data)
+
+    def save(self, path: str | Path) -> Path:
+        """Write ``to_html()`` to ``path``, UTF-8, replacing what is there; return the path."""
+        target = Path(path)
+        target.write_text(self.to_html(), encoding="utf-8")
+        return target
+
+
+def gather(
+    timeline: Timeline, before: dict[str, Any], after: dict[str, Any], start: float, stop: float
+) -> dict[str, Any]:
+    """What ``Explanation.to_dict`` returns, from counters of before and after."""
+    events = [*timeline.events, *recording(timeline.events, start, stop)]
+    return {
+        "seconds": stop - start,
+        "counts": _counts(before, after),
+        "timeline": [
+            {
+                "kind": event.kind,
+                "label": event.label,
+                "start": event.start - start,
+                "seconds": event.stop - event.start,
+                "trace": None if event.kind == "recording" else event.trace,
+                "chunk": event.chunk,
+            }
+            for event in sorted(events, key=lambda event: event.start)
+        ],
+        "traces": [
+            _trace(number, reason, runnable, timeline)
+            for number, (reason, runnable) in enumerate(timeline.traces)
+        ],
+    }
+
+
+_GROWING = ("operations", "known_operations", "traces", "chunks", "compiles", "compile_seconds")
+
+
+def _counts(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {name: after[name] - before[name] for name in _GROWING}
+    found["cache"] = {
+        name: tier["hits"] - before["cache"][name]["hits"] for name, tier in after["cache"].items()
+    }
+    for name in ("cuts", "host_fallbacks"):
+        found[name] = {
+            key: count - before[name].get(key, 0)
+            for key, count in after[name].items()
+            if count != before[name].get(key, 0)
+        }
+    return found
+
+
+def _trace(number: int, reason: str, runnable: Any, timeline: Timeline) -> dict[str, Any]:
+    plan = runnable.plan
+    layouts = plan.trace.layouts()
+    of_this = [event for event in timeline.events if event.trace == number]
+    ran = {event.chunk: event.stop - event.start for event in of_this if event.kind == "executing"}
+    return {
+        "number": number,
+        "reason": reason,
+        "runs": runnable.runs,
+        "planned": any(event.kind == "planning" for event in of_this),
+        "leaves": [_value(leaf.value, layouts) for leaf in plan.trace.leaves],
+        "operations": [{"text": str(node), "source": node.source} for node in plan.trace.nodes],
+        "repeats": [
+            {"start": found.start, "period": found.period, "count": found.count}
+            for found in find_repeats(tokens(plan.trace.nodes), FOLDED)
+        ],
+        "decisions": list(plan.decisions),
+        "chunks": [
+            _chunk(index, piece, stage.found, layouts, ran.get(index, 0.0))
+            for index, (piece, stage) in enumerate(zip(plan.chunks, runnable.stages, strict=True))
+        ],
+    }
+
+
+def _chunk(
+    number: int, piece: Any, found: Any, layouts: dict[int, Layout], seconds: float
+) -> dict[str, Any]:
+    inputs = [_value(leaf.value, layouts) for leaf in piece.inputs]
+    outputs = [_value(value, layouts) for value in piece.outputs]
+    return {
+        "number": number,
+        "operations": [node.op for node in piece.nodes],
+        "inputs": inputs,
+        "outputs": outputs,
+        "bytes_in": sum(one["bytes"] for one in inputs),
+        "bytes_out": sum(one["bytes"] for one in outputs),
+        "donated": [inputs[position]["text"] for position in piece.donated],
+        "executable": found.digest,
+        "label": found.label,
+        "tier": found.origin,
+        "make_seconds": found.seconds,
+        "run_seconds": seconds,
+        "miss": found.miss,
+    }
+
+
+def _value(value: int, layouts: dict[int, Layout]) -> dict[str, Any]:
+    return {"text": f"%{value}:{layouts[value]}", "bytes": layouts[value].nbytes}

@@ -1,0 +1,155 @@
+"""Verdicts on operations and recalled executables: what a start knows from earlier ones."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from fuse.cache import CacheSettings, CacheWarning, TieredCache, open_cache
+from fuse.engine import recall, verdicts
+from fuse.engine.executables import Executables, key_of
+from fuse.engine.recall import Recall
+from fuse.engine.verdicts import Verdicts
+from tests.engine.fakes import FakeBackend, chunk, node
+
+NODES = [node(number=float(number)) for number in range(5)]
+
+
+def opened(directory: Path) -> TieredCache:
+    return open_cache(CacheSettings(directory=directory))
+
+
+def test_a_verdict_is_found_out_once_for_all_processes(tmp_path: Path) -> None:
+    backend, cache = FakeBackend(refused=frozenset({"sub.Scalar"})), opened(tmp_path / "cache")
+    first = Verdicts(backend, cache)
+    for _ in range(2):
+        assert [first.reject(one) for one in NODES] == [None] * 5
+        assert first.reject(node("sub.Scalar")) == "no sub.Scalar here"
+    assert len(backend.rejected) == 6
+    first.save(final=True)
+    cache.close()
+    second = Verdicts(backend, opened(tmp_path / "cache"))
+    assert [second.reject(one) for one in NODES] == [None] * 5
+    assert second.reject(node("sub.Scalar")) == "no sub.Scalar here"
+    assert len(backend.rejected) == 6
+
+
+def test_verdicts_of_another_version_are_not_believed(tmp_path: Path) -> None:
+    backend, cache = FakeBackend(), opened(tmp_path / "cache")
+    first = Verdicts(backend, cache)
+    first.reject(NODES[0])
+    first.save(final=True)
+    cache.close()
+    backend.version = "2"
+    Verdicts(backend, opened(tmp_path / "cache")).reject(NODES[0])
+    assert len(backend.rejected) == 2
+
+
+def test_what_two_processes_found_out_is_joined(tmp_path: Path) -> None:
+    backend = FakeBackend()
+    caches = [opened(tmp_path / "cache") for _ in range(2)]
+    both = [Verdicts(backend, cache) for cache in caches]
+    for number, one in enumerate(both):
+        one.reject(NODES[number])
+        one.save(final=True)
+        caches[number].close()
+    asked = len(backend.rejected)
+    third = Verdicts(backend, opened(tmp_path / "cache"))
+    assert third.reject(NODES[0]) is third.reject(NODES[1]) is None
+    assert len(backend.rejected) == asked == 2
+
+
+def test_the_table_of_verdicts_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verdicts, "MAX_STORED", 3)
+    backend, cache = FakeBackend(), opened(tmp_path / "cache")
+    first = Verdicts(backend, cache)
+    for one in NODES:
+        first.reject(one)
+    first.save(final=True)
+    cache.close()
+    second = Verdicts(backend, opened(tmp_path / "cache"))
+    for one in NODES:
+        second.reject(one)
+    assert len(backend.rejected) == 5 + 2
+
+
+def test_while_the_program_runs_verdicts_are_written_now_and_then(tmp_path: Path) -> None:
+    cache = opened(tmp_path / "cache")
+    first = Verdicts(FakeBackend(), cache)
+    for one in NODES:
+        first.reject(one)
+        first.save()
+    cache.flush()
+    assert cache.stats()["tiers"]["disk"]["puts"] == 1
+    first.save(final=True)
+    cache.flush()
+    assert cache.stats()["tiers"]["disk"]["puts"] == 2
+    first.save(final=True)  # nothing new
+    cache.close()
+    assert cache.stats()["tiers"]["disk"]["puts"] == 2
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"a": 1}', b'{"a": ["b"]}', b"\xff"])
+def test_bytes_that_are_no_verdicts_are_rejected_and_replaced(data: bytes, tmp_path: Path) -> None:
+    with pytest.raises(ValueError):
+        verdicts.load(data)
+    backend, cache = FakeBackend(), opened(tmp_path / "cache")
+    first = Verdicts(backend, cache)
+    cache.put(first._key, {}, lambda _: data)
+    cache.close()
+    cache = opened(tmp_path / "cache")
+    with pytest.warns(CacheWarning, match="rejected"):
+        second = Verdicts(backend, cache)
+    assert cache.stats()["tiers"]["disk"]["rejections"] == {"load": 1}
+    assert second.reject(NODES[0]) is None
+    second.save(final=True)
+    cache.close()
+    third = Verdicts(backend, opened(tmp_path / "cache"))
+    assert third.reject(NODES[0]) is None
+    assert len(backend.rejected) == 1
+
+
+def used(backend: FakeBackend) -> list[str]:
+    """One start of a program with five executables; where each came from."""
+    executables = Executables()
+    recalled = Recall(backend, executables)
+    programs = [chunk(one) for one in NODES]
+    origins = [executables.find(backend, one, key_of(backend, one)).origin for one in programs]
+    recalled.save()
+    executables.cache.close()
+    return origins
+
+
+def test_a_command_recalls_what_it_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FUSE_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.delenv("FUSE_CACHE", raising=False)
+    monkeypatch.setattr(sys, "argv", ["/work/train.py", "--steps", "3"])
+    asked: list[list[str]] = []
+    preload = TieredCache.preload
+
+    def watch(cache: TieredCache, digests: list[str], load: object) -> None:
+        asked.append(digests)
+        preload(cache, digests, load)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(TieredCache, "preload", watch)
+    backend = FakeBackend()
+    assert used(backend) == ["compiled"] * 5
+    assert used(backend) == ["disk"] * 5
+    wanted = [key_of(backend, chunk(one)).digest for one in NODES]
+    assert asked == [[], wanted]
+    monkeypatch.setattr(sys, "argv", ["/work/train.py", "--steps", "4"])
+    used(backend)
+    assert asked[-1] == []
+    monkeypatch.setattr(sys, "argv", ["-c"])
+    used(backend)
+    assert len(asked) == 3
+
+
+@pytest.mark.parametrize("found", [{}, ["x"], [1], ["0" * 64] * (recall.MAX_RECALLED + 1)])
+def test_bytes_that_are_no_list_of_digests_are_refused(found: object) -> None:
+    with pytest.raises(ValueError):
+        recall.load(json.dumps(found).encode())
+    assert recall.load(json.dumps(["0" * 64]).encode()) == ["0" * 64]
