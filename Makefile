@@ -1,22 +1,28 @@
-# Everything is installed into .venv, with the versions of constraints.txt.
-# PYTHON chooses the interpreter that makes it; 3.11 or newer.
+# Everything is installed into .venv, with the versions of constraints.txt; other versions go into
+# an environment of their own: PINS=constraints-newest.txt into .venv-newest. PYTHON chooses the
+# interpreter that makes it; 3.11 or newer.
 
 PYTHON ?= python3
-VENV := .venv
+PINS ?= constraints.txt
+VENV := .venv$(patsubst constraints%,%,$(basename $(notdir $(PINS))))
 BIN := $(VENV)/bin
-INSTALL := $(BIN)/pip install --quiet -c constraints.txt
+INSTALL := $(BIN)/pip install --quiet -c $(PINS)
 TYPECHECK := build/typecheck
 SOURCES := fuse backends cache examples tests bench
+SMOKE := tests/test_versions.py tests/device/test_module.py tests/device/test_errors.py \
+	tests/programs/test_optimizers.py tests/programs/test_autograd.py \
+	tests/backend/test_every_rule.py tests/xla tests/trace
 MODES ?= all
 BACKENDS ?= all
 NATIVE := $(wildcard fuse/device/csrc/*.cpp fuse/device/csrc/*/* fuse/native/include/* backends/xla/cpu/csrc/*)
 
-.PHONY: help demo test op-coverage check format bench clean
+.PHONY: help demo test smoke op-coverage check format bench clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo    install, then train two programs on the CPU and in every mode"
 	@echo "make test    install, then run the tests"
+	@echo "make smoke   install, then run a part of the tests; for PINS=constraints-newest.txt"
 	@echo "make op-coverage  compare with PyTorch's CPU, operator by operator: docs/op-coverage.md"
 	@echo "make check   formatting, lint, types and import rules"
 	@echo "make bench   run the benchmarks"
@@ -30,6 +36,11 @@ demo: $(VENV)/.demo
 test: $(VENV)/.tools
 	$(BIN)/python -c "import torch; torch.tpu.init()"
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --benchmark-disable
+
+# What differs between versions of PyTorch and JAX shows here first, in minutes.
+smoke: $(VENV)/.tools
+	$(BIN)/python -c "import torch; torch.tpu.init()"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --benchmark-disable $(SMOKE)
 
 # Resumable: 'make op-coverage FRESH=--fresh' starts anew. MODES, BACKENDS and JOBS narrow it.
 op-coverage: $(VENV)/.tools
@@ -60,10 +71,10 @@ clean:
 $(BIN)/pip:
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/pip
+$(VENV)/.demo: pyproject.toml $(PINS) | $(BIN)/pip
 	$(INSTALL) -e '.[demo]'
 	touch $@
 
-$(VENV)/.tools: pyproject.toml constraints.txt | $(BIN)/pip
+$(VENV)/.tools: pyproject.toml $(PINS) | $(BIN)/pip
 	$(INSTALL) -e '.[demo,test,bench,dev]'
 	touch $@

@@ -21,6 +21,10 @@ class ConfigError(FuseError, ValueError):
     """A setting has a value that does not exist; the text lists the valid ones."""
 
 
+class VersionError(FuseError):
+    """A package that the device needs is there in too old a version."""
+
+
 class UnsupportedError(FuseError, NotImplementedError):
     """An operator, dtype or layout that the device or the chosen backend cannot run."""
 

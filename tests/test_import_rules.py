@@ -1,7 +1,7 @@
 """The tree's import rules, read from the sources; no module is imported for it.
 
     commands > report > modes > device > engine > (plan | backends | cache)
-             > (trace | native) > (errors, config)
+             > (trace | native) > (errors, config, versions)
 
 A module may import what stands strictly below it, and its own folder; plan, backends and cache
 never import each other. What only XLA's CPU platform needs is known to XLA's backend alone.
@@ -27,7 +27,7 @@ FOLDERS = {
     "fuse.examples": ROOT / "examples",
 }
 LEVELS = (
-    ("errors", "config"),
+    ("errors", "config", "versions"),
     ("native", "trace"),
     ("plan", "backends", "cache"),
     ("engine",),
@@ -37,7 +37,7 @@ LEVELS = (
     ("commands",),
 )
 LEVEL = {part: level for level, parts in enumerate(LEVELS) for part in parts}
-TOGETHER = ({"errors", "config"},)
+TOGETHER = ({"errors", "config", "versions"},)
 CPU = "fuse.backends.xla.cpu"
 FACE = "fuse"  # fuse/__init__.py: it loads its names lazily, so anybody may import it
 

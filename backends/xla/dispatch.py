@@ -4,8 +4,8 @@ places host memory on a device as that does.
 A loaded executable's plain call wraps every result in Python, about 1.5 us each; JAX's dispatch
 does it in C++. ``jax.device_put`` of one array takes 30 us in a loop of nothing else and 130
 between the steps of a program, whose code drives its Python out of the caches; the call below it
-takes 6 and 30. Both are JAX's internal interface (version 0.10): where it is another, the public
-call remains.
+takes 6 and 30. Both are JAX's internal interface (versions 0.10 to 0.12): where it is another, the
+public call remains.
 """
 
 from __future__ import annotations

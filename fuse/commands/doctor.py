@@ -25,6 +25,7 @@ from fuse.cache.errors import CacheTrustError
 from fuse.cache.permissions import private_folder
 from fuse.device.core import CORE
 from fuse.errors import FuseError
+from fuse.versions import numbers
 
 PYTHON = (3, 11)
 COMPILER_SECONDS = 60.0
@@ -93,15 +94,10 @@ def _package(requirement: str) -> Finding:
 def _within(version: str, bounds: str) -> bool:
     """Whether a version is within bounds such as ``>=2.11,<2.14``; their two operators suffice."""
     for operator, bound in re.findall(r"(>=|<)\s*([\d.]+)", bounds):
-        reached = _numbers(version) >= _numbers(bound)
+        reached = numbers(version) >= numbers(bound)
         if reached != (operator == ">="):
             return False
     return True
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    leading = re.match(r"[\d.]*\d", version)
-    return tuple(map(int, leading.group().split("."))) if leading else ()
 
 
 def autoload() -> list[Finding]:

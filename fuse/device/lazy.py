@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from fuse import versions
 from fuse.errors import FuseError, describe
 
 MODES = {"debug": 0, "strict": 1, "fused": 2}
@@ -95,6 +96,7 @@ def _uncollected() -> Iterator[None]:
 
 def _start() -> None:
     global _pid
+    versions.check("torch", torch.__version__)
     # Imported here: building the core and starting JAX take seconds, and `import torch` must not.
     core = importlib.import_module("fuse.device.core")
     hidden = importlib.import_module("fuse.trace.hidden_writes")

@@ -1,0 +1,56 @@
+"""Which versions of PyTorch and JAX the device works with, and what differs between them.
+
+Python that is written for one version stands here and nowhere else, each name with the versions
+it is for and why; C++ that is would stand in ``native/include/versions.h``, and there is none:
+the native core compiles against every version from ``OLDEST`` to ``NEWEST`` as it is. What of
+JAX's inside is there, ``fuse.backends.xla.dispatch`` asks JAX itself.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import warnings
+from typing import Final
+
+from fuse.errors import VersionError, describe
+
+OLDEST: Final = {"torch": "2.11", "jax": "0.10"}
+"""Older ones are refused; the same bounds as in pyproject.toml."""
+NEWEST: Final = {"torch": "2.15", "jax": "0.12"}
+"""The newest that docs/versions.md has results for; any patch of them counts as them."""
+
+
+class VersionWarning(UserWarning):
+    """A version newer than any that the device was tested with."""
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """The leading numbers: ``2.13.0+cpu`` and ``2.13.0.dev1`` are ``(2, 13, 0)``."""
+    leading = re.match(r"\d+(\.\d+)*", version)
+    return tuple(map(int, leading.group().split("."))) if leading else ()
+
+
+@functools.cache
+def check(package: str, version: str) -> None:
+    """Whether ``package``, ``"torch"`` or ``"jax"``, is one to go on with; asked at its first use.
+
+    Warns once with ``VersionWarning`` where it is newer than any that was tested. Raises
+    ``VersionError`` where it is too old.
+    """
+    oldest, newest = OLDEST[package], NEWEST[package]
+    if numbers(version)[:2] < numbers(oldest):
+        raise VersionError(
+            describe(
+                f"the tpu device needs {package} {oldest} or newer, and this is {version}",
+                remedy=f"pip install '{package}>={oldest}'",
+            )
+        )
+    if numbers(version)[:2] > numbers(newest):
+        warnings.warn(
+            f"{package} {version} is newer than {newest}, the newest that the tpu device has been "
+            "tested with; it goes on. If something fails, update fuse, or "
+            f"pip install '{package}=={newest}.*'",
+            VersionWarning,
+            stacklevel=2,
+        )
