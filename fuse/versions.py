@@ -13,6 +13,8 @@ import re
 import warnings
 from typing import Final
 
+import torch
+
 from fuse.errors import VersionError, describe
 
 OLDEST: Final = {"torch": "2.11", "jax": "0.10"}
@@ -29,6 +31,11 @@ def numbers(version: str) -> tuple[int, ...]:
     """The leading numbers: ``2.13.0+cpu`` and ``2.13.0.dev1`` are ``(2, 13, 0)``."""
     leading = re.match(r"\d+(\.\d+)*", version)
     return tuple(map(int, leading.group().split("."))) if leading else ()
+
+
+CLAMP_DROPS_BOUNDS: Final = numbers(torch.__version__)[:2] >= (2, 15)
+"""From PyTorch 2.15 on `clamp` and `hardtanh` drop a bound that no integer of the dtype reaches,
+and refuse one that all would have to become. Before, they convert bounds as other operators do."""
 
 
 @functools.cache

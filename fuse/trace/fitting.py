@@ -16,6 +16,7 @@ from fuse.trace.bind import named
 from fuse.trace.functional import base_name
 from fuse.trace.node import HostArg, Node, NumberArg, Output, Write
 from fuse.trace.spec import View
+from fuse.versions import CLAMP_DROPS_BOUNDS
 
 Range = tuple[float, float, bool]
 """The smallest and the largest number that fits, and whether infinities and NaN do."""
@@ -47,6 +48,12 @@ WIDENED: Final = {
     "threshold": ("threshold",),
 }
 """The same, but for half precision: there they convert to float32."""
+UNWRAPPED: Final = (
+    frozenset({"clamp", "clamp_max", "clamp_min", "hardtanh"})
+    if CLAMP_DROPS_BOUNDS
+    else frozenset()
+)
+"""Operators whose integers must be values of the dtype: PyTorch's own kernel drops others."""
 HALVES: Final = ("bfloat16", "float16")
 
 
@@ -55,7 +62,7 @@ def unfit(node: Node) -> str | None:
     for argument, dtype in _converted(node):
         if not isinstance(argument, (HostArg, NumberArg)) or isinstance(argument.number, complex):
             continue
-        found = _range(dtype, isinstance(argument.number, float))
+        found = _range(dtype, isinstance(argument.number, float), _wraps(node))
         if found is not None and not _within(found, argument.number):
             return f"its number does not fit {dtype}"
     return None
@@ -65,8 +72,13 @@ def range_of(node: Node, place: int) -> Range | None:
     """Which numbers fit at a place of a number; ``None`` where all do."""
     for argument, dtype in _converted(node):
         if isinstance(argument, (HostArg, NumberArg)) and argument.place == place:
-            return _range(dtype, isinstance(argument.number, float))
+            return _range(dtype, isinstance(argument.number, float), _wraps(node))
     return None
+
+
+def _wraps(node: Node) -> bool:
+    """Whether integers may wrap around zero where the dtype has no sign."""
+    return base_name(node.target) not in UNWRAPPED
 
 
 def _converted(node: Node) -> Iterator[tuple[object, str]]:
@@ -102,11 +114,11 @@ def _within(found: Range, number: float) -> bool:
     return low <= number <= high or (special and not math.isfinite(number))
 
 
-def _range(name: str, floating: bool) -> Range | None:
+def _range(name: str, floating: bool, wraps: bool) -> Range | None:
     """Which floating-point numbers, or which integers, convert to a dtype.
 
-    As ``c10::overflows`` has it (c10/util/TypeCast.h): integers may wrap around zero once where the
-    dtype has no sign.
+    As ``c10::overflows`` has it (c10/util/TypeCast.h): integers that wrap do so around zero once
+    where the dtype has no sign.
     """
     dtype = getattr(torch, name)
     dtype = dtype.to_real() if dtype.is_complex else dtype
@@ -118,5 +130,5 @@ def _range(name: str, floating: bool) -> Range | None:
     limits = torch.iinfo(dtype)
     if not floating and limits.max >= torch.iinfo(torch.int64).max:
         return None
-    least = -limits.max if limits.min == 0 and not floating else limits.min
+    least = -limits.max if wraps and limits.min == 0 and not floating else limits.min
     return float(least), float(limits.max), False

@@ -10,6 +10,7 @@ import torch
 from torch.nn import functional as F
 
 import fuse
+from fuse import versions
 from tests.device.helpers import DEVICE
 
 CPU = torch.device("cpu")
@@ -38,6 +39,7 @@ CONVERTING: dict[str, Call] = {
     "where": lambda x, n: torch.where(x > 1, x, n),
     "addcmul": lambda x, n: torch.addcmul(x, x, x, value=n),
     "clamp": lambda x, n: x.clamp(max=n),
+    "clamp_min": lambda x, n: x.clamp(min=n),
     "assigned to one": lambda x, n: assigned(x, 0, n),
     "assigned to a slice": lambda x, n: assigned(x, slice(0, 2), n),
     "assigned to a mask": lambda x, n: assigned(x, x > 1, n),
@@ -56,6 +58,11 @@ def outcome(call: Call, dtype: torch.dtype, number: Any, device: torch.device) -
         return str(error).partition("\n")[0]
 
 
+# PyTorch 2.15 drops bounds that no integer of the dtype reaches, and its own kernel is asked to.
+DROPPING = {"clamp"} if versions.CLAMP_DROPS_BOUNDS else set()
+
+
+@pytest.mark.filterwarnings("ignore:aten::clamp runs on the host")
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("name", CONVERTING)
 def test_a_number_fits_where_pytorch_says_so(name: str, dtype: torch.dtype) -> None:
@@ -65,7 +72,7 @@ def test_a_number_fits_where_pytorch_says_so(name: str, dtype: torch.dtype) -> N
         expected = outcome(call, dtype, number, CPU)
         for _ in range(2):
             assert outcome(call, dtype, number, DEVICE) == expected, number
-    assert fuse.stats()["host_fallbacks"] == {}
+    assert set(fuse.stats()["host_fallbacks"]) <= DROPPING
 
 
 def test_the_error_names_the_dtype() -> None:
