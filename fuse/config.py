@@ -19,6 +19,7 @@ BACKENDS = ("xla", "numpy")
 FALLBACKS = ("warn", "error", "silent")
 CACHE_MODES = ("on", "off", "read-only", "only")
 COMPILE_MODES = ("wait", "background")
+DEVICES = ("auto", "fuse")
 CacheMode = Literal["on", "off", "read-only", "only"]
 
 
@@ -42,6 +43,11 @@ def mode() -> str:
 def backend() -> str:
     """``FUSE_BACKEND``: xla (the default) or numpy."""
     return choice("backend", os.environ.get("FUSE_BACKEND", "xla"), BACKENDS)
+
+
+def device() -> str:
+    """``FUSE_DEVICE``: whose "tpu" is, where torch_tpu is installed: its (auto), or fuse's."""
+    return choice("FUSE_DEVICE", os.environ.get("FUSE_DEVICE", "auto"), DEVICES)
 
 
 def host_fallback() -> str:

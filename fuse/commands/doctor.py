@@ -23,6 +23,7 @@ import fuse
 from fuse import config
 from fuse.cache.errors import CacheTrustError
 from fuse.cache.permissions import private_folder
+from fuse.device import lazy
 from fuse.device.core import CORE
 from fuse.errors import FuseError
 from fuse.versions import numbers
@@ -102,6 +103,8 @@ def _within(version: str, bounds: str) -> bool:
 
 def autoload() -> list[Finding]:
     """Whether ``import torch`` finds the device without any other import."""
+    if lazy.steps_aside():
+        return [Finding("autoload", "tpu is torch_tpu's, which is installed", False, lazy.OURS)]
     ok = hasattr(torch, "tpu")
     value = "torch.tpu is registered" if ok else "torch.tpu is missing"
     remedy = "install fuse with pip, and unset TORCH_DEVICE_BACKEND_AUTOLOAD=0"

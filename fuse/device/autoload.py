@@ -6,34 +6,28 @@ PyTorch announces by calling ``torch.tpu._lazy_init``.
 
 from __future__ import annotations
 
-from typing import Any
+import importlib.util
 
 import torch
 
-from fuse.device import module
-
-
-class _Placeholder(torch._C._acc.DeviceGuard):
-    """Stands in for the native device guard until the core is loaded.
-
-    PyTorch's autograd engine counts devices once, at the first backward pass of the process,
-    which may be one on the CPU long before the device is used. This guard makes it count us.
-    """
-
-    def type_(self) -> Any:
-        return torch._C._autograd.DeviceType.PrivateUse1
-
-
-_placeholder = _Placeholder()
+from fuse import config
+from fuse.device import lazy, module, unused
 
 
 def autoload() -> None:
-    """Make ``torch.device("tpu")``, ``torch.tpu`` and ``Tensor.tpu()`` known. Idempotent."""
+    """Make ``torch.device("tpu")``, ``torch.tpu`` and ``Tensor.tpu()`` known. Idempotent.
+
+    Where torch_tpu is installed, whose device has the same name, nothing is done: it was there
+    for it, and ``FUSE_DEVICE=fuse`` says otherwise.
+    """
     if getattr(torch, "tpu", None) is module:
+        return
+    if importlib.util.find_spec("torch_tpu") is not None and config.device() == "auto":
+        lazy.step_aside()
         return
     torch.utils.rename_privateuse1_backend("tpu")
     torch._register_device_module("tpu", module)
-    torch._C._acc.register_python_privateuseone_device_guard(_placeholder)
     torch.utils.generate_methods_for_privateuse1_backend(
         for_tensor=True, for_module=True, for_packed_sequence=True, for_storage=True
     )
+    unused.stand_in()

@@ -8,6 +8,7 @@ import functools
 import gc
 import importlib
 import os
+import struct
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
@@ -16,11 +17,16 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from fuse import versions
+from fuse.device import unused
 from fuse.errors import FuseError, describe
 
 MODES = {"debug": 0, "strict": 1, "fused": 2}
 CUTS = {"host_read": 0, "synchronize": 1, "optimizer_step": 2, "collective": 5, "mode_change": 6}
 
+OURS = "set FUSE_DEVICE=fuse before the program starts, or uninstall torch_tpu"
+
+_STATE = struct.Struct("=QQ")
+_DEFAULT_SEED = 67280421310721  # PyTorch's, c10::default_rng_seed_val
 _state: dict[str, Any] = {}
 _pid = 0
 
@@ -33,6 +39,16 @@ def is_initialised() -> bool:
 def in_bad_fork() -> bool:
     """Whether this process was forked after the device had been started in its parent."""
     return is_initialised() and os.getpid() != _pid
+
+
+def step_aside() -> None:
+    """Leave the name "tpu" to torch_tpu: from here on a start is an error."""
+    _state["aside"] = True
+
+
+def steps_aside() -> bool:
+    """Whether "tpu" is torch_tpu's device in this process."""
+    return "aside" in _state
 
 
 def core() -> ModuleType:
@@ -57,7 +73,18 @@ def generators() -> tuple[torch.Generator, ...]:
 
 def remember_seed(seed: int) -> None:
     """Seed with this once the device starts."""
-    _state["seed"] = seed
+    remember_random(_STATE.pack(seed & (1 << 64) - 1, 0))
+
+
+def remember_random(state: bytes | torch.Tensor) -> None:
+    """Give the generators this state, seed and offset, once the device starts."""
+    _state["random"] = state if isinstance(state, bytes) else bytes(state.tolist())
+
+
+def random_state() -> torch.Tensor:
+    """The state that the generators will start with: 16 bytes, a CPU uint8 tensor."""
+    state = _state.get("random", _STATE.pack(_DEFAULT_SEED, 0))
+    return torch.frombuffer(bytearray(state), dtype=torch.uint8)
 
 
 def initialise() -> None:
@@ -97,6 +124,8 @@ def _uncollected() -> Iterator[None]:
 def _start() -> None:
     global _pid
     versions.check("torch", torch.__version__)
+    if steps_aside():
+        raise FuseError(describe("the device tpu is torch_tpu's in this process", remedy=OURS))
     # Imported here: building the core and starting JAX take seconds, and `import torch` must not.
     core = importlib.import_module("fuse.device.core")
     hidden = importlib.import_module("fuse.trace.hidden_writes")
@@ -126,14 +155,11 @@ def _start() -> None:
     _state["composites"] = composites.register()
     _state["host operators"] = importlib.import_module("fuse.device.host_operators").register()
     _state["generators"] = _make_generators(native, instance.backend.device_count())
-    if "seed" in _state:
-        for generator in _state["generators"]:
-            generator.manual_seed(_state["seed"])
+    for generator in _state["generators"]:
+        generator.set_state(random_state())
     register_optimizer_step_post_hook(_optimizer_step)
-    # Backward passes on the calling thread, as on the CPU: handing each to a thread of the
-    # device costs more than recording it, and there is one queue whichever thread records.
-    torch.autograd.set_multithreading_enabled(False)
     atexit.register(_shut_down)
+    unused.step_back()
 
 
 def switch_backend(name: str) -> None:

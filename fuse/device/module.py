@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from fuse.device import lazy
+from fuse.device import lazy, unused
 
 _lock = threading.RLock()
 
@@ -52,7 +52,12 @@ def is_available() -> bool:
 
 
 def device_count() -> int:
-    """How many devices JAX finds; starts the device."""
+    """How many devices JAX finds; starts the device.
+
+    PyTorch's own questions, which come from programs for the CPU too, start nothing: 1 then.
+    """
+    if not lazy.is_initialised() and unused.asked_by("torch.random", "torch.accelerator"):
+        return 1
     _lazy_init()
     return int(lazy.engine().backend.device_count())
 
@@ -68,7 +73,8 @@ def _index(which: Any) -> int:
 
 def current_device() -> int:
     """The calling thread's current device index."""
-    _lazy_init()
+    if not lazy.is_initialised():
+        return 0
     index: int = lazy.core().get_device()
     return index
 
@@ -228,12 +234,17 @@ def initial_seed() -> int:
 
 
 def get_rng_state(which: Any = "tpu") -> torch.Tensor:
-    """The generator's state: 16 bytes, seed and offset, a CPU uint8 tensor."""
+    """The generator's state: 16 bytes, seed and offset, a CPU uint8 tensor; starts nothing."""
+    if not lazy.is_initialised():
+        return lazy.random_state()
     return _default(which).get_state()
 
 
 def set_rng_state(state: torch.Tensor, which: Any = "tpu") -> None:
-    """Restore a state from ``get_rng_state``."""
+    """Restore a state from ``get_rng_state``. Before the first use it is remembered."""
+    if not lazy.is_initialised():
+        lazy.remember_random(state)
+        return
     _default(which).set_state(state)
 
 

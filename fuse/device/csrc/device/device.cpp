@@ -1,5 +1,6 @@
 // Allocator, device guard and hooks: what PyTorch asks of any accelerator.
 #include <ATen/detail/PrivateUse1HooksInterface.h>
+#include <c10/core/AutogradState.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
@@ -96,7 +97,11 @@ class GuardImpl final : public c10::impl::DeviceGuardImplInterface {
       current = device.index();
     }
   }
+  // Autograd asks for it in the thread that starts a pass, before it chooses who runs it: this
+  // thread, as on the CPU. Handing a pass to a thread of the device costs more than recording it,
+  // and autograd has none where the process's first pass came before the device's start.
   c10::Stream getStream(c10::Device device) const override {
+    c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
     return c10::Stream(c10::Stream::DEFAULT, device);
   }
   c10::Stream getDefaultStream(c10::Device device) const override {

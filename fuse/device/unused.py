@@ -1,0 +1,95 @@
+"""What PyTorch asks of its accelerator in programs that never use it, answered without a start.
+
+A renamed device is PyTorch's accelerator from ``import torch`` on. PyTorch's own functions for it
+start the device, or need what the native core registers; programs for the CPU call them too: a
+data loader that pins memory, ``barrier``, a benchmark's timer. Until the device starts, these
+functions stand in for them; then PyTorch's own are put back.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+_PIN = torch.Tensor.pin_memory
+
+
+class _Guard(torch._C._acc.DeviceGuard):
+    """Stands in for the native device guard until the core is loaded: streams can be made."""
+
+    def type_(self) -> Any:
+        # Autograd counts devices once, at the process's first backward pass: it would start
+        # threads for this one, and a process with such threads must not fork.
+        kinds = torch._C._autograd.DeviceType
+        return kinds.CPU if asked_by("torch.autograd") else kinds.PrivateUse1
+
+
+_guard = _Guard()
+
+
+def asked_by(*modules: str) -> bool:
+    """Whether the caller's caller is in one of these modules, or in a package below one."""
+    name = str(sys._getframe(2).f_globals.get("__name__", ""))
+    return any(name == module or name.startswith(f"{module}.") for module in modules)
+
+
+def _get_accelerator(check: bool = False) -> torch.device:
+    # Collectives go by it: as long as the device is unused, they are the CPU's.
+    return torch.device("cpu" if asked_by("torch.distributed") else "tpu")
+
+
+def _set_device_index(index: int) -> None:
+    if index > 0:
+        torch.tpu.set_device(index)
+
+
+def _exchange_device(index: int) -> int:
+    _set_device_index(index)
+    return 0
+
+
+def _pin_memory(tensor: torch.Tensor, device: Any = None) -> torch.Tensor:
+    """A copy: XLA reads any host memory alike."""
+    if device is not None and torch.device(device).type != "tpu":
+        return _PIN(tensor, device)
+    return tensor.clone()
+
+
+_STAND_INS: dict[str, Callable[..., object]] = {
+    "_get_accelerator": _get_accelerator,
+    "_accelerator_getDeviceIndex": lambda: 0,
+    "_accelerator_setDeviceIndex": _set_device_index,
+    "_accelerator_exchangeDevice": _exchange_device,
+    "_accelerator_maybeExchangeDevice": _exchange_device,
+    # No Python frame, which torch.compile, asking for it itself, would compile.
+    "_accelerator_getStream": defaultdict(torch.Stream).__getitem__,
+    "_accelerator_setStream": lambda stream: None,
+    "_accelerator_synchronizeDevice": lambda index: None,
+    "_accelerator_isAllocatorInitialized": lambda: False,
+    "_accelerator_emptyHostCache": lambda: None,
+}
+"""By the name in ``torch._C`` of what they stand in for; versions of PyTorch lack some."""
+_replaced: dict[str, Any] = {}
+
+
+def stand_in() -> None:
+    """Answer for the device from here on."""
+    torch._C._acc.register_python_privateuseone_device_guard(_guard)
+    for name, answer in _STAND_INS.items():
+        if hasattr(torch._C, name):
+            _replaced[name] = getattr(torch._C, name)
+            setattr(torch._C, name, answer)
+    torch.Tensor.pin_memory = _pin_memory  # type: ignore[assignment,method-assign]
+
+
+def step_back() -> None:
+    """The device has started: PyTorch's own functions are back."""
+    for name, function in _replaced.items():
+        setattr(torch._C, name, function)
+    if _replaced:
+        del torch.Tensor.pin_memory
+    _replaced.clear()
