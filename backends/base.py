@@ -112,3 +112,7 @@ class Backend(ABC):
     @abstractmethod
     def wait(self, arrays: list[Any]) -> None:
         """Return once every one of ``arrays`` has been computed; raises what failed."""
+
+    def done(self, arrays: list[Any]) -> bool:
+        """Whether ``wait`` would return at once."""
+        return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import warnings
 from collections import Counter, deque
@@ -68,8 +69,8 @@ class Events:
 class Notices:
     """Warnings of the cache: each kind once, and only from the user's own call.
 
-    What goes wrong on a background thread waits for the next call into the cache, because a
-    filter that turns warnings into errors must not kill that thread.
+    What goes wrong on a background thread waits for the next call into the cache, whose line is
+    the user's. Where a filter turns warnings into errors they are printed instead.
     """
 
     def __init__(self) -> None:
@@ -92,4 +93,8 @@ class Notices:
                 text = self._waiting.popleft()
             except IndexError:
                 return
-            warnings.warn(text, CacheWarning, stacklevel=stacklevel + 1)
+            try:
+                warnings.warn(text, CacheWarning, stacklevel=stacklevel + 1)
+            except CacheWarning as warning:
+                # A filter makes it an error; but a miss is none, and the program goes on.
+                sys.stderr.write(f"{type(warning).__name__}: {warning}\n")

@@ -55,7 +55,7 @@ class CacheSettings:
     shared_seconds: float = 10.0
     head_start_seconds: float = 0.1
     retry_seconds: float = 30.0
-    exit_seconds: float = 10.0
+    exit_seconds: float = 1.2
     queue_jobs: int = 1024
     durable: bool = False
 

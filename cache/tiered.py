@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextvars
 import os
-import sys
 import time
 import weakref
 from collections.abc import Callable, Sequence
@@ -21,7 +20,7 @@ from typing import Any, TypeVar, final
 from fuse.cache.background import call_at_exit
 from fuse.cache.control import stored_keys
 from fuse.cache.counters import Counters, Events, Notices
-from fuse.cache.errors import CacheMissError, CacheWarning, TierBypassError
+from fuse.cache.errors import CacheMissError, TierBypassError
 from fuse.cache.explain import Explanation, explain
 from fuse.cache.gate import run_in_thread
 from fuse.cache.key import Key
@@ -295,17 +294,12 @@ class TieredCache:
         self._notices.emit(_CALLER)
 
     def close_at_exit(self) -> None:
-        """Close; a warning that a filter makes an error is printed, for nobody is left to ask.
+        """Close, but in a forked child leave what it inherited alone.
 
-        A forked child leaves what it inherited alone: threads that it does not have may hold
-        the locks.
+        Threads that the child does not have may hold the locks.
         """
-        if self._process != os.getpid():
-            return
-        try:
+        if self._process == os.getpid():
             self.close()
-        except CacheWarning as warning:
-            sys.stderr.write(f"{type(warning).__name__}: {warning}\n")
 
     # Steps of a lookup
 

@@ -200,6 +200,10 @@ class XlaBackend(Backend):
             if not array.is_deleted():
                 array.block_until_ready()
 
+    def done(self, arrays: list[Any]) -> bool:  # noqa: D102
+        plain = (part[0].array if type(part) is Row else part for part in arrays)
+        return all(array.is_deleted() or array.is_ready() for array in plain)
+
 
 @functools.lru_cache(maxsize=1)
 def create() -> XlaBackend:

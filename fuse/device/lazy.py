@@ -23,6 +23,14 @@ from fuse.errors import FuseError, describe
 MODES = {"debug": 0, "strict": 1, "fused": 2}
 CUTS = {"host_read": 0, "synchronize": 1, "optimizer_step": 2, "collective": 5, "mode_change": 6}
 
+FORKED = describe(
+    "the tpu device was started before this process was forked: its tensors are the parent's",
+    remedy='use multiprocessing.set_start_method("spawn")',
+)
+ENDING = describe(
+    "the tpu device has stopped, for the process is ending",
+    remedy="read tensors before: not in finalisers and atexit functions that run late",
+)
 OURS = "set FUSE_DEVICE=fuse before the program starts, or uninstall torch_tpu"
 
 _STATE = struct.Struct("=QQ")
@@ -91,12 +99,7 @@ def initialise() -> None:
     """Load the native core, start the backend and register every kernel; once."""
     if "core" in _state:
         if os.getpid() != _pid:
-            raise FuseError(
-                describe(
-                    "the tpu device was started before this process was forked",
-                    remedy='use multiprocessing.set_start_method("spawn")',
-                )
-            )
+            raise FuseError(FORKED)
         return
     with _uncollected():
         _start()
@@ -132,9 +135,11 @@ def _start() -> None:
     random_blocks = importlib.import_module("fuse.trace.random_blocks")
     meta = importlib.import_module("fuse.trace.meta")
     composites = importlib.import_module("fuse.device.composites")
+    unused.hide_from_autograd()
     with core.being_built():  # while JAX starts, and the backend builds what it needs
         instance = importlib.import_module("fuse.engine.engine").Engine()
     native = core.load()
+    native.refuse_with(FuseError, FORKED, ENDING)
     native.initialise(
         instance,
         instance.backend.device_count(),
@@ -157,6 +162,7 @@ def _start() -> None:
     _state["generators"] = _make_generators(native, instance.backend.device_count())
     for generator in _state["generators"]:
         generator.set_state(random_state())
+    importlib.import_module("fuse.device.sending").register()
     register_optimizer_step_post_hook(_optimizer_step)
     atexit.register(_shut_down)
     unused.step_back()
@@ -183,8 +189,8 @@ def _optimizer_step(optimizer: torch.optim.Optimizer, *_: object) -> None:
 def _shut_down() -> None:
     """At exit: finish what runs, then leave Python objects to the interpreter."""
     if os.getpid() == _pid:
-        _state["engine"].close()
-        _state["core"].shut_down()
+        finished = _state["engine"].close()
+        _state["core"].shut_down(not finished)
 
 
 def _recorded_overloads(has_rule: Any) -> list[str]:

@@ -9,6 +9,7 @@ functions stand in for them; then PyTorch's own are put back.
 from __future__ import annotations
 
 import sys
+import threading
 from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
@@ -74,6 +75,18 @@ _STAND_INS: dict[str, Callable[..., object]] = {
 }
 """By the name in ``torch._C`` of what they stand in for; versions of PyTorch lack some."""
 _replaced: dict[str, Any] = {}
+
+
+def hide_from_autograd() -> None:
+    """Have autograd count devices now, if it has not: not this one, see the guard.
+
+    Passes run in the thread that asks for them, and a forked child may run its own on the CPU.
+    """
+    # A thread of its own is outside of every mode of the program's.
+    one = torch.ones(1, requires_grad=True, device="cpu")
+    thread = threading.Thread(target=one.backward)
+    thread.start()
+    thread.join()
 
 
 def stand_in() -> None:

@@ -119,6 +119,10 @@ class Compiler:
         self.counts.uncompiled_chunks += 1
         return self._uncompiled.run(backend, chunk, scalars, arrays)
 
+    def is_idle(self) -> bool:
+        """Whether nothing is being compiled."""
+        return self._pool.is_idle()
+
     def stats(self) -> dict[str, int]:
         """``pending`` (executables being made), and the counts since the reset."""
         return {

@@ -46,6 +46,8 @@ from fuse.trace.varying import Numbers
 from fuse.trace.views import dynamic_bounds
 
 Bounds = tuple[tuple[int, int, int], ...] | tuple[Range]
+EXIT_SECONDS = 0.2
+"""The longest wait at exit for chunks that run: nobody will read what they make."""
 MOST_DESCRIBED = 16_384
 """Calls remembered without their values, about 2 kB each; a layer's come back with every layer."""
 CUT_REASONS = (
@@ -81,7 +83,7 @@ class Engine:
         self.ahead = config.start_ahead()
         self.shape_cap = config.shape_cap() if self.backend.shares_host_memory() else 0
         self._described: dict[str, tuple[Node, tuple[int, ...]]] = {}
-        self._flight = Flight(config.in_flight_bytes(), lambda arrays: self.backend.wait(arrays))
+        self._flight = Flight(config.in_flight_bytes(), self._await, self._done)
         self._converting = False
         self.observer: Timeline | None = None
         self.inspector: Callable[[Runnable, list[Any], bytes], None] | None = None
@@ -398,10 +400,20 @@ class Engine:
         self.host_calls.switch(name)
         self._described.clear()
 
-    def close(self) -> None:
-        """Finish what runs; called once at the end of the process."""
-        self.wait()
+    def close(self) -> bool:
+        """Wait a moment for what runs; called once at the end of the process.
+
+        Returns whether everything has ended: chunks, and the compiler.
+        """
+        landed = self._flight.land_within(EXIT_SECONDS)
         self.executables.cache.close()
+        return landed and self.compiler.is_idle()
+
+    def _await(self, arrays: list[Any]) -> None:
+        self.backend.wait(arrays)
+
+    def _done(self, arrays: list[Any]) -> bool:
+        return self.backend.done(arrays)
 
     def _save(self) -> None:
         if self._process != os.getpid():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -14,13 +15,18 @@ class Flight:
     """An in-order queue of running executables, each known by one of its results.
 
     Only the smallest result of each is held, so that the others die when PyTorch lets go of
-    them. ``wait`` blocks until an array has been computed and takes arrays that have been
-    donated since; a failure that surfaces there is raised where it surfaces.
+    them. ``wait`` blocks until an array has been computed, ``done`` says whether it would return at
+    once; both take arrays that have been donated since. A failure is raised where it surfaces.
     """
 
-    def __init__(self, bound: int, wait: Callable[[list[Any]], None]) -> None:
+    def __init__(
+        self,
+        bound: int,
+        wait: Callable[[list[Any]], None],
+        done: Callable[[list[Any]], bool],
+    ) -> None:
         """``bound`` is in bytes of results; the queue is shortened before it is exceeded."""
-        self._bound, self._wait = bound, wait
+        self._bound, self._wait, self._done = bound, wait, done
         self._queue: deque[tuple[Any, int]] = deque()
         self._bytes = 0
 
@@ -30,6 +36,18 @@ class Flight:
         self._bytes += nbytes
         while len(self._queue) > LONGEST or (self._bytes > self._bound and len(self._queue) > 1):
             self._land()
+
+    def land_within(self, seconds: float) -> bool:
+        """Wait at most so long; whether everything has been computed."""
+        deadline = time.monotonic() + seconds
+        while self._queue:
+            if self._done([self._queue[0][0]]):
+                self._land()
+            elif time.monotonic() > deadline:
+                return False
+            else:
+                time.sleep(0.001)
+        return True
 
     def land_all(self) -> None:
         """Return once everything has been computed."""

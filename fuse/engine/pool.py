@@ -18,8 +18,8 @@ from fuse.cache.background import call_at_exit
 
 Result = TypeVar("Result")
 
-EXIT_SECONDS = 20.0
-"""The longest wait at exit for chunks in the compiler: a large one takes some seconds."""
+EXIT_SECONDS = 0.5
+"""The longest wait at exit for chunks in the compiler; what takes longer ends with the process."""
 
 
 def cores() -> int:
@@ -39,6 +39,7 @@ class Pool(Generic[Result]):
         self._active = 0
         self._workers: list[threading.Thread] = []
         self._ended = False
+        self._process = os.getpid()
         call_at_exit(self._at_exit)
 
     def submit(self, job: Callable[[], Result]) -> Future[Result]:
@@ -59,6 +60,10 @@ class Pool(Generic[Result]):
         with self._lock:
             return len(self._waiting) + self._running
 
+    def is_idle(self) -> bool:
+        """Whether no thread of the pool is alive."""
+        return not any(worker.is_alive() for worker in self._workers)
+
     def stop(self, seconds: float) -> bool:
         """Drop what waits, wait for what runs; whether that ended within ``seconds``."""
         deadline = time.monotonic() + seconds
@@ -71,7 +76,7 @@ class Pool(Generic[Result]):
         # Joined, not only done: a thread that Python finds running at its end brings it down.
         for worker in workers:
             worker.join(max(0.0, deadline - time.monotonic()))
-        return not any(worker.is_alive() for worker in workers)
+        return self.is_idle()
 
     def _start(self) -> None:
         self._workers = [worker for worker in self._workers if worker.is_alive()]
@@ -81,7 +86,8 @@ class Pool(Generic[Result]):
         self._active += 1
 
     def _at_exit(self) -> None:
-        self.stop(EXIT_SECONDS)
+        if self._process == os.getpid():  # a forked child has the pool, and none of its threads
+            self.stop(EXIT_SECONDS)
 
     def _work(self) -> None:
         while True:

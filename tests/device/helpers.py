@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -77,10 +78,19 @@ def mode(name: str, **options: Any) -> Iterator[None]:
         fuse.set_mode(before)
 
 
-def start(code: str, **environment: str) -> subprocess.Popen[str]:
+def start(code: str, *options: str, **environment: str) -> subprocess.Popen[str]:
     """A Python process that runs ``code``; its output is read as text."""
+    return _start(*options, "-c", code, **environment)
+
+
+def start_file(path: Path, **environment: str) -> subprocess.Popen[str]:
+    """The same of a file, which processes that it spawns can import."""
+    return _start(str(path), **environment)
+
+
+def _start(*arguments: str, **environment: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-X", "faulthandler", "-c", code],
+        [sys.executable, "-X", "faulthandler", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -6,6 +6,7 @@
 #include "device/kernels.cpp" // NOLINT
 #include "device/module.cpp" // NOLINT
 #include "device/prepare.cpp" // NOLINT
+#include "device/process.cpp" // NOLINT
 #include "device/python_bridge.cpp" // NOLINT
 #include "device/storage.cpp" // NOLINT
 #include "recorder/ahead.cpp" // NOLINT(bugprone-suspicious-include)

@@ -112,6 +112,9 @@ void account(int64_t bytes, int64_t storages) {
 }
 
 void delete_buffer(void* context) {
+  if (process_state.load(std::memory_order_relaxed) == Process::Forked) {
+    return; // it lives on in the parent, as do locks that this copy may have inherited locked
+  }
   auto* buffer = static_cast<Buffer*>(context);
   account(-static_cast<int64_t>(buffer->nbytes), -1);
   Morgue::global().add(buffer);

@@ -24,6 +24,7 @@ constexpr c10::DeviceType kDevice = c10::DeviceType::PrivateUse1;
 class DeviceAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t nbytes) override {
+    check_process();
     const auto size = static_cast<int64_t>(nbytes);
     uint32_t layout = LayoutTable::global().intern(c10::ScalarType::Byte, size);
     c10::Storage storage = make_storage(nbytes, layout, static_cast<int8_t>(current));

@@ -7,6 +7,8 @@
 #include <deque>
 #include <mutex>
 
+#include "device/process.h"
+
 namespace fuse {
 
 namespace {
@@ -20,6 +22,7 @@ PhiloxGenerator::PhiloxGenerator(c10::DeviceIndex device, uint64_t seed)
       seed_(seed) {}
 
 void PhiloxGenerator::set_current_seed(uint64_t seed) {
+  check_process();
   seed_ = seed;
   offset_ = 0;
 }
@@ -33,6 +36,7 @@ uint64_t PhiloxGenerator::get_offset() const {
 }
 
 uint64_t PhiloxGenerator::current_seed() const {
+  check_process();
   return seed_;
 }
 
@@ -42,6 +46,7 @@ uint64_t PhiloxGenerator::seed() {
 }
 
 void PhiloxGenerator::set_state(const c10::TensorImpl& state) {
+  check_process();
   TORCH_CHECK(
       state.numel() == kStateBytes && state.dtype() == caffe2::TypeMeta::Make<uint8_t>() &&
           state.is_cpu(),
@@ -54,6 +59,7 @@ void PhiloxGenerator::set_state(const c10::TensorImpl& state) {
 }
 
 c10::intrusive_ptr<c10::TensorImpl> PhiloxGenerator::get_state() const {
+  check_process();
   at::Tensor state =
       at::empty({kStateBytes}, at::TensorOptions().dtype(at::kByte).device(at::kCPU));
   auto* bytes = static_cast<uint8_t*>(state.mutable_data_ptr());

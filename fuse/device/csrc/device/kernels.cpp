@@ -54,6 +54,7 @@ at::Tensor new_tensor(
     c10::IntArrayRef strides,
     c10::ScalarType dtype,
     c10::DeviceIndex device) {
+  check_process();
   const size_t nbytes =
       at::detail::computeStorageNbytes(sizes, strides, c10::scalarTypeToTypeMeta(dtype).itemsize());
   c10::SmallVector<int64_t, 6> shape;

@@ -175,9 +175,19 @@ PyObject* wait(PyObject*, PyObject*) {
   END_HANDLE_TH_ERRORS
 }
 
-// At interpreter exit: hand nothing on any more, leak what is left.
-PyObject* shut_down(PyObject*, PyObject*) {
-  stop_releases();
+PyObject* refuse_with_texts(PyObject*, PyObject* arguments) {
+  PyObject* type = nullptr;
+  const char *forked = nullptr, *ending = nullptr;
+  if (PyArg_ParseTuple(arguments, "Oss", &type, &forked, &ending) == 0) {
+    return nullptr;
+  }
+  refuse_with(type, forked, ending);
+  watch_forks();
+  Py_RETURN_NONE;
+}
+
+PyObject* shut_down(PyObject*, PyObject* unfinished) {
+  begin_end(unfinished == Py_True);
   Py_RETURN_NONE;
 }
 
@@ -198,7 +208,8 @@ PyMethodDef methods[] = {
     {"default_generator", get_generator, METH_O, "A device's default torch.Generator."},
     {"set_device", set_device, METH_O, "Make a device current."},
     {"synchronize", wait, METH_NOARGS, "Cut and wait for the device."},
-    {"shut_down", shut_down, METH_NOARGS, "Stop touching Python objects."},
+    {"refuse_with", refuse_with_texts, METH_VARARGS, "The error in a forked child and at the end."},
+    {"shut_down", shut_down, METH_O, "The end begins; takes whether work is unfinished."},
     {nullptr, nullptr, 0, nullptr}};
 
 PyModuleDef definition = {

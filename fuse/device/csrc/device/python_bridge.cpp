@@ -14,8 +14,6 @@ namespace fuse {
 
 namespace {
 PyObject* engine_object = nullptr;
-std::atomic<bool> stopped{false};
-std::thread::id ending_thread; // set before `stopped`
 
 struct ReleaseQueue {
   std::mutex mutex;
@@ -56,8 +54,8 @@ const char* plain_name(c10::ScalarType dtype) {
 } // namespace
 
 void release_later(PyObject* object) {
-  if (stopped.load(std::memory_order_relaxed)) {
-    return; // the interpreter is going away: leaking is the only safe choice
+  if (process_state.load(std::memory_order_relaxed) != Process::Running) {
+    return; // the interpreter is going away, or the object is the parent's: leaked
   }
   ReleaseQueue& queue = release_queue();
   std::lock_guard<std::mutex> guard(queue.mutex);
@@ -74,17 +72,6 @@ void drain_releases() {
   for (PyObject* object : objects) {
     Py_DECREF(object);
   }
-}
-
-void stop_if_ending() {
-  while (stopped.load(std::memory_order_acquire) && std::this_thread::get_id() != ending_thread) {
-    std::this_thread::sleep_for(std::chrono::seconds(1));
-  }
-}
-
-void stop_releases() {
-  ending_thread = std::this_thread::get_id();
-  stopped.store(true, std::memory_order_release);
 }
 
 void set_engine(PyObject* engine) {

@@ -8,12 +8,9 @@
 #include <string>
 #include <utility>
 
-namespace fuse {
+#include "device/process.h"
 
-// At interpreter exit a thread that asks for the GIL is unwound by Python, through our frames
-// and into std::terminate. Once the end has begun, threads other than the one that ends the
-// process stop here instead, for the moment that is left.
-void stop_if_ending();
+namespace fuse {
 
 // Holds the GIL for its lifetime, whether or not the thread held it before.
 class GilGuard {
@@ -88,8 +85,6 @@ class PyRef {
 
 // Drops the references that threads without the GIL queued. Call with the GIL.
 void drain_releases();
-// After interpreter shutdown has begun no reference is dropped any more.
-void stop_releases();
 
 // The Python side of the core: fuse.device.engine.Engine. Set once at initialisation.
 void set_engine(PyObject* engine);

@@ -48,6 +48,7 @@ const char* cut_reason_name(CutReason reason) {
 class Recorder::Lock {
  public:
   explicit Lock(Recorder& recorder) : mutex_(recorder.mutex_) {
+    check_process();
     TORCH_CHECK(
         lock_owner.load(std::memory_order_relaxed) != std::this_thread::get_id(),
         "an operation on the tpu device was called from inside the recorder "
@@ -88,6 +89,7 @@ Recorder& Recorder::global() {
 }
 
 void Recorder::record(const c10::OperatorHandle& op, const OpInfo& info, torch::jit::Stack* stack) {
+  check_process();
   if (info.indexes && put_by_mask(info, stack)) {
     return;
   }

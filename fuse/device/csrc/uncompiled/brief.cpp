@@ -102,6 +102,7 @@ std::optional<HostRun> Recorder::runs_unboxed(const OpInfo& info, const UnboxedO
   if (!operands.plain() || !(ragged || follows_brief())) {
     return std::nullopt;
   }
+  check_process();
   if (!ragged && !goes_on_briefly(may_be_brief(info) && operands.most_bytes() <= kMostRead)) {
     return std::nullopt;
   }

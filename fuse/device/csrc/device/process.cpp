@@ -1,0 +1,86 @@
+#include "device/process.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <string>
+#include <thread>
+
+#include "device/python_bridge.h"
+
+namespace fuse {
+
+std::atomic<Process> process_state{Process::Running};
+
+namespace {
+
+struct Refusal {
+  PyObject* type = nullptr;
+  std::string forked;
+  std::string ending;
+};
+
+Refusal& refusal() {
+  static auto* found = new Refusal;
+  return *found;
+}
+
+std::thread::id ending_thread; // set before the state is
+std::terminate_handler terminate_before = nullptr;
+
+// What Python unwinds at the end in frames of others comes here: it rests like what stops in ours.
+void rest_or_terminate() {
+  stop_if_ending();
+  if (terminate_before != nullptr) {
+    terminate_before();
+  }
+  std::abort();
+}
+
+// Runs before any static object is destroyed, which threads that run still may be using.
+void leave_at_once(int status, void*) {
+  std::fflush(nullptr);
+  _exit(status);
+}
+
+} // namespace
+
+void refuse_use() {
+  GilGuard gil;
+  const Refusal& found = refusal();
+  const bool forked = process_state.load(std::memory_order_relaxed) == Process::Forked;
+  PyErr_SetString(found.type, (forked ? found.forked : found.ending).c_str());
+  throw_python_error();
+}
+
+void refuse_with(PyObject* type, const char* forked, const char* ending) {
+  Py_INCREF(type);
+  refusal() = {type, forked, ending};
+}
+
+void watch_forks() {
+  pthread_atfork(nullptr, nullptr, [] { process_state.store(Process::Forked); });
+}
+
+void begin_end(bool unfinished) {
+  ending_thread = std::this_thread::get_id();
+  process_state.store(Process::Ending, std::memory_order_release);
+  terminate_before = std::set_terminate(rest_or_terminate);
+#ifdef __GLIBC__
+  if (unfinished) {
+    on_exit(leave_at_once, nullptr);
+  }
+#endif
+}
+
+void stop_if_ending() {
+  while (process_state.load(std::memory_order_acquire) == Process::Ending &&
+         std::this_thread::get_id() != ending_thread) {
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+  }
+}
+
+} // namespace fuse
