@@ -29,7 +29,7 @@ FORKED = describe(
 )
 ENDING = describe(
     "the tpu device has stopped, for the process is ending",
-    remedy="read tensors before: not in finalisers and atexit functions that run late",
+    remedy="read tensors before the interpreter is taken down: not in a finaliser",
 )
 OURS = "set FUSE_DEVICE=fuse before the program starts, or uninstall torch_tpu"
 

@@ -31,6 +31,14 @@ Refusal& refusal() {
 std::thread::id ending_thread; // set before the state is
 std::terminate_handler terminate_before = nullptr;
 
+bool is_finalizing() {
+#if PY_VERSION_HEX >= 0x030D0000
+  return Py_IsFinalizing() != 0;
+#else
+  return _Py_IsFinalizing() != 0;
+#endif
+}
+
 // What Python unwinds at the end in frames of others comes here: it rests like what stops in ours.
 void rest_or_terminate() {
   stop_if_ending();
@@ -48,10 +56,13 @@ void leave_at_once(int status, void*) {
 
 } // namespace
 
-void refuse_use() {
+void refuse_if_over() {
+  const bool forked = process_state.load(std::memory_order_relaxed) == Process::Forked;
+  if (!forked && !is_finalizing()) {
+    return;
+  }
   GilGuard gil;
   const Refusal& found = refusal();
-  const bool forked = process_state.load(std::memory_order_relaxed) == Process::Forked;
   PyErr_SetString(found.type, (forked ? found.forked : found.ending).c_str());
   throw_python_error();
 }

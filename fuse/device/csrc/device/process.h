@@ -1,4 +1,4 @@
-// Whether the process may use the device still: not after a fork, nor once its end has begun.
+// Whether the process may use the device still: not after a fork, nor in the interpreter's end.
 #pragma once
 
 #include <Python.h>
@@ -10,21 +10,23 @@ namespace fuse {
 enum class Process : uint8_t { Running, Forked, Ending };
 extern std::atomic<Process> process_state;
 
-[[noreturn]] void refuse_use();
+// Throws FuseError in a forked child, and once Python takes the interpreter down.
+void refuse_if_over();
 // Throws FuseError unless the device may be used; takes no lock, which a forked child may have
 // inherited locked, and a thread may hold for ever that the end has stopped.
 inline void check_process() {
   if (process_state.load(std::memory_order_relaxed) != Process::Running) [[unlikely]] {
-    refuse_use();
+    refuse_if_over();
   }
 }
 
-// The exception that `refuse_use` throws, and its text in a forked child and at the end.
+// The exception that this is, and its text in a forked child and at the end.
 void refuse_with(PyObject* type, const char* forked, const char* ending);
 // Notes every fork from now on.
 void watch_forks();
-// The end begins, on this thread: nothing is handed on any more, and no Python reference dropped.
-// `unfinished` says that threads run still, which then end with the process, whatever they do.
+// The end begins, on this thread, which may use the device until Python is taken down: functions
+// that run at exit read tensors. No Python reference is dropped any more. `unfinished` says that
+// threads run still, which then end with the process, whatever they do.
 void begin_end(bool unfinished);
 // At the end a thread that asks for the GIL is unwound by Python, through our frames and into
 // std::terminate. Threads other than the one that ends the process stop here instead, for the
