@@ -6,7 +6,8 @@ PYTHON ?= python3
 PINS ?= constraints.txt
 VENV := .venv$(patsubst constraints%,%,$(basename $(notdir $(PINS))))
 BIN := $(VENV)/bin
-INSTALL := $(BIN)/pip install --quiet -c $(PINS)
+# By the environment and not by -c: what a host's own configuration of pip caps is not added then.
+INSTALL := PIP_CONSTRAINT=$(abspath $(PINS)) $(BIN)/pip install --quiet
 TYPECHECK := build/typecheck
 SOURCES := fuse backends cache examples tests bench
 SMOKE := tests/test_versions.py tests/device/test_module.py tests/device/test_errors.py \

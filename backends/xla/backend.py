@@ -201,7 +201,8 @@ class XlaBackend(Backend):
                 array.block_until_ready()
 
     def done(self, arrays: list[Any]) -> bool:  # noqa: D102
-        plain = (part[0].array if type(part) is Row else part for part in arrays)
+        # Any: jax.Array's declared type lacks is_ready.
+        plain: list[Any] = [part[0].array if type(part) is Row else part for part in arrays]
         return all(array.is_deleted() or array.is_ready() for array in plain)
 
 

@@ -45,7 +45,7 @@ def _get_accelerator(check: bool = False) -> torch.device:
 
 def _set_device_index(index: int) -> None:
     if index > 0:
-        torch.tpu.set_device(index)
+        sys.modules["torch.tpu"].set_device(index)
 
 
 def _exchange_device(index: int) -> int:
