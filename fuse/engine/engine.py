@@ -400,6 +400,10 @@ class Engine:
         self.host_calls.switch(name)
         self._described.clear()
 
+    def forget(self) -> None:
+        """Drop the descriptions of calls: an operator has another meaning from now on."""
+        self._described.clear()
+
     def close(self) -> bool:
         """Wait a moment for what runs; called once at the end of the process.
 
