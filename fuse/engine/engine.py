@@ -38,6 +38,7 @@ from fuse.plan.changing import Forms
 from fuse.plan.plan import Plan, PlannedChunk
 from fuse.plan.planner import plan as make_plan
 from fuse.trace.fitting import Range, range_of
+from fuse.trace.functional import qualified_name
 from fuse.trace.node import Leaf, Node, Trace
 from fuse.trace.refusals import refusal
 from fuse.trace.renumber import renumber
@@ -287,7 +288,7 @@ class Engine:
         except Exception as error:
             text = describe(
                 f"the operation failed: {error}",
-                operator=f"aten::{node.op}",
+                operator=qualified_name(node.op),
                 operands=node.describe_operands(),
                 source=node.source,
             )
