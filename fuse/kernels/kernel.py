@@ -25,8 +25,8 @@ from fuse.trace.source import user_line
 NAMESPACE: Final = "fuse_kernels"
 POLICIES: Final = ("lower", "float32")
 TRACED: Final = (
-    "numbers given by position are traced, as by jax.jit; where the function must know one, make "
-    "its parameter keyword-only"
+    "numbers given by position are traced, as by jax.jit; where the function must know one, give "
+    "it by keyword"
 )
 MOST_CALLED: Final = 4096
 """Functions that ``jax_call`` remembers; each has been traced, about 100 kB."""
@@ -201,8 +201,8 @@ class Kernel:
         static = {} if self.text else dict(self._static)
         dynamic: dict[str, Any] = {}
         for name, value in bound.arguments.items():
-            only = self.signature.parameters[name].kind is inspect.Parameter.KEYWORD_ONLY
-            keyword = only or (bool(self.text) and name in options)
+            kind = self.signature.parameters[name].kind
+            keyword = name in options or kind is inspect.Parameter.VAR_KEYWORD
             if keyword and not _has_tensor(value):
                 static[name] = value
             else:
@@ -236,7 +236,7 @@ class Kernel:
                 given[at] = array
             named = jax.tree.unflatten(structure, given) | static
             inorder = {name: named[name] for name in self.signature.parameters if name in named}
-            return inspect.BoundArguments(self.signature, inorder)  # type: ignore[arg-type]
+            return inspect.BoundArguments(self.signature, inorder)
 
         def run(arrays: Sequence[Any], function: Callable[..., Any]) -> Any:
             bound = arguments(arrays)
@@ -376,8 +376,8 @@ def kernel(
     """Make a JAX function, with or without Pallas kernels in it, an operator of PyTorch.
 
     Positional arguments are tensors, trees of them (lists, dicts, what JAX has registered), or
-    numbers, which are traced; keyword-only arguments are static: another value is another
-    program. Results are new tensors, or trees of them, of the shapes and dtypes that JAX gives.
+    numbers, which are traced; what is given by keyword and is no tensor is static: another value is
+    another program. Results are new tensors, or trees of them, of the shapes and dtypes that JAX gives.
     A tensor of the device takes part in a chunk; one of the CPU is computed there, by JAX.
 
     The function sees 64-bit dtypes where an argument has one; where none has, JAX's own setting

@@ -249,7 +249,7 @@ def test_what_cannot_be_a_kernel_is_refused():
     nothing = fuse.kernel(lambda x: jnp.zeros(x), name="fuse_tests::nothing")
     with pytest.raises(KernelError, match="takes at least one tensor"):
         nothing(3)
-    with pytest.raises(KernelError, match="make its parameter keyword-only"):
+    with pytest.raises(KernelError, match="give it by keyword"):
         fuse.jax_call(lambda x, n: x.reshape(n, -1), torch.ones(4), 2)
     odd = fuse.kernel(lambda x: x.astype("int4"), name="fuse_tests::odd")
     with pytest.raises(KernelError, match=r"it returns int4\[2\], a dtype PyTorch lacks"):
