@@ -109,6 +109,14 @@ class Backend(ABC):
     def owns(self, array: Any) -> bool:
         """Whether ``array`` is one of this backend's own."""
 
+    def exported(self, array: Any) -> Any:
+        """One of its arrays as the library's own kind, which others can read by DLPack."""
+        return array
+
+    def adopted(self, array: Any, device: int) -> Any:
+        """An array of JAX's as one of the backend's on a device: copied, or the same."""
+        return self.put(np.asarray(array), device)
+
     @abstractmethod
     def wait(self, arrays: list[Any]) -> None:
         """Return once every one of ``arrays`` has been computed; raises what failed."""

@@ -201,6 +201,20 @@ class XlaBackend(Backend):
     def owns(self, array: Any) -> bool:  # noqa: D102
         return isinstance(array, (jax.Array, Row))
 
+    def exported(self, array: Any) -> Any:  # noqa: D102
+        return self._stacks.array(array)
+
+    def adopted(self, array: Any, device: int) -> Any:
+        """The same where it lies as executables take it: on that device, in its own order."""
+        wanted = jax.sharding.SingleDeviceSharding(self.devices[device])
+        if array.sharding == wanted and not array.aval.weak_type:
+            return array
+        with jax.enable_x64(True):  # else 64 bits become 32
+            moved = jax.device_put(array, wanted)
+            return (
+                jax.lax.convert_element_type(moved, moved.dtype) if array.aval.weak_type else moved
+            )
+
     def wait(self, arrays: list[Any]) -> None:  # noqa: D102
         for part in arrays:  # 0.4 us each; jax.block_until_ready, of a tree, 6 us
             array = part[0].array if type(part) is Row else part

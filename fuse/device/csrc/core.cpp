@@ -8,6 +8,7 @@
 #include "device/prepare.cpp" // NOLINT
 #include "device/process.cpp" // NOLINT
 #include "device/python_bridge.cpp" // NOLINT
+#include "device/sharing.cpp" // NOLINT
 #include "device/storage.cpp" // NOLINT
 #include "recorder/ahead.cpp" // NOLINT(bugprone-suspicious-include)
 #include "recorder/changing_shapes.cpp" // NOLINT
