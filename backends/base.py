@@ -6,13 +6,15 @@ implemented. Arrays are the backend's own objects; the engine only passes them o
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from fuse.errors import UnsupportedError, describe
 from fuse.trace.node import Leaf, Node
 
 
@@ -49,6 +51,8 @@ class Backend(ABC):
     """Compiles and runs chunks, and moves arrays."""
 
     name: str
+    options: Mapping[str, str | bool | int | float] = {}
+    """What the user adds to the compiler's options; see ``compile_with``."""
 
     @abstractmethod
     def fingerprint(self) -> dict[str, str]:
@@ -68,6 +72,18 @@ class Backend(ABC):
 
     def start(self) -> None:  # noqa: B027  (most have nothing to start)
         """Make ready what compiling needs, such as kernels to be built; may be called again."""
+
+    def compile_with(self, options: Mapping[str, str | bool | int | float]) -> None:
+        """Compile with these options of the compiler from now on; part of ``fingerprint``.
+
+        Raises ``UnsupportedError`` where nothing is compiled.
+        """
+        if options:
+            raise UnsupportedError(describe(f"the {self.name} backend compiles nothing"))
+
+    def memory_bytes(self, device: int) -> int:
+        """Bytes that one device may use: the host's memory, where it has none of its own."""
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
     @abstractmethod
     def has_rule(self, overload: str) -> bool:

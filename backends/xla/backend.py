@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -70,6 +70,7 @@ class XlaBackend(Backend):
             "jaxlib": jaxlib.__version__,
             "compiler": str(getattr(device.client, "platform_version", "")),
             "xla flags": os.environ.get("XLA_FLAGS", ""),
+            "options": repr(sorted(self.options.items())),
             **self.platform.fingerprint(),
         }
 
@@ -88,6 +89,14 @@ class XlaBackend(Backend):
     def start(self) -> None:  # noqa: D102
         self.platform.start()
         self.__dict__.pop("_fingerprint", None)  # which names the kernels
+
+    def compile_with(self, options: Mapping[str, str | bool | int | float]) -> None:  # noqa: D102
+        self.options = dict(options)
+        self.__dict__.pop("_fingerprint", None)
+
+    def memory_bytes(self, device: int) -> int:  # noqa: D102
+        known = self.devices[device].memory_stats() or {}
+        return int(known.get("bytes_limit") or super().memory_bytes(device))
 
     def has_rule(self, overload: str) -> bool:  # noqa: D102
         return overload in RULES or is_function(overload)
@@ -160,7 +169,9 @@ class XlaBackend(Backend):
                 specs.append(jax.ShapeDtypeStruct((len(values), *row.shape), row.dtype))
             jitted = jax.jit(function, donate_argnums=donated, keep_unused=True)
             lowered = jitted.lower(words, *specs)
-            compiled = lowered.compile(self.platform.options(lowered))
+            # Any: JAX declares fewer kinds of values than it takes.
+            options: dict[str, Any] = {**(self.platform.options(lowered) or {}), **self.options}
+            compiled = lowered.compile(options or None)
         called = filter(None, (program_of(node.target) for node in chunk.nodes))
         storable = all(function.storable for function in called)
         loaded = compiled.runtime_executable()

@@ -405,6 +405,12 @@ class Engine:
         """Drop the descriptions of calls: an operator has another meaning from now on."""
         self._described.clear()
 
+    def compile_with(self, options: Mapping[str, str | bool | int | float]) -> None:
+        """Compile with these options from now on; executables made with others are not used."""
+        self.backend.compile_with(options)
+        self.verdicts.save(final=True)
+        self.verdicts = Verdicts(self.backend, self.executables.cache)
+
     def close(self) -> bool:
         """Wait a moment for what runs; called once at the end of the process.
 
