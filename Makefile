@@ -12,7 +12,7 @@ TYPECHECK := build/typecheck
 SOURCES := fuse backends cache examples tests bench
 SMOKE := tests/test_versions.py tests/device/test_module.py tests/device/test_errors.py \
 	tests/programs/test_optimizers.py tests/programs/test_autograd.py \
-	tests/backend/test_every_rule.py tests/xla tests/trace
+	tests/backends/test_every_rule.py tests/backends/xla tests/trace
 MODES ?= all
 BACKENDS ?= all
 NATIVE := $(wildcard fuse/device/csrc/*.cpp fuse/device/csrc/*/* fuse/native/include/* backends/xla/cpu/csrc/*)
