@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -17,39 +16,31 @@ import numpy as np
 import torch
 
 from fuse import config
-from fuse.backends.base import Backend, Chunk
+from fuse.backends.base import Backend
 from fuse.backends.registry import get_backend
 from fuse.cache.background import call_at_exit
-from fuse.cache.key import Key
+from fuse.engine.calls import Bounds, Calls
 from fuse.engine.compiler import Compiler, Counts
 from fuse.engine.debug import check_finite, check_indices
-from fuse.engine.describe import build_node, call_key, pinned_places, renumbered
-from fuse.engine.executables import Executables, Found, chunk_text, key_of
+from fuse.engine.executables import Executables, chunk_text, key_of
 from fuse.engine.flight import Flight
 from fuse.engine.held import HeldPlans, half_of_all_maps
 from fuse.engine.host_calls import HostCalls
 from fuse.engine.plans import Named, Plans
 from fuse.engine.recall import Recall
-from fuse.engine.runnable import Bound, Runnable, Stage, Started, bind
+from fuse.engine.runnable import Bound, Runnable, Stage, Started, bind, bound, local_chunk
 from fuse.engine.timeline import Timeline
 from fuse.engine.verdicts import Verdicts
 from fuse.errors import ExecutionError, VerifyError, describe
 from fuse.plan.changing import Forms
-from fuse.plan.plan import Plan, PlannedChunk
+from fuse.plan.plan import Plan
 from fuse.plan.planner import plan as make_plan
-from fuse.trace.fitting import Range, range_of
-from fuse.trace.node import Leaf, Node, Trace
-from fuse.trace.refusals import refusal
-from fuse.trace.renumber import renumber
-from fuse.trace.source import call_path, user_line
+from fuse.trace.node import Node, Trace
+from fuse.trace.source import user_line
 from fuse.trace.varying import Numbers
-from fuse.trace.views import dynamic_bounds
 
-Bounds = tuple[tuple[int, int, int], ...] | tuple[Range]
 EXIT_SECONDS = 0.2
 """The longest wait at exit for chunks that run: nobody will read what they make."""
-MOST_DESCRIBED = 16_384
-"""Calls remembered without their values, about 2 kB each; a layer's come back with every layer."""
 CUT_REASONS = (
     "host_read",
     "synchronize",
@@ -82,7 +73,6 @@ class Engine:
         self.whole = config.whole_trace()
         self.ahead = config.start_ahead()
         self.shape_cap = config.shape_cap() if self.backend.shares_host_memory() else 0
-        self._described: dict[str, tuple[Node, tuple[int, ...]]] = {}
         self._flight = Flight(config.in_flight_bytes(), self._await, self._done)
         self._converting = False
         self.observer: Timeline | None = None
@@ -95,6 +85,7 @@ class Engine:
         self._held = HeldPlans(config.memory_entries(), half_of_all_maps())
         self._forms = Forms()
         self._numbers = Numbers()
+        self.calls = Calls(self.backend, self.verdicts, self.host_calls, self._numbers)
         self._process = os.getpid()
         call_at_exit(self._save)
 
@@ -106,54 +97,14 @@ class Engine:
     # ---- a call never seen ------------------------------------------------------------
 
     def describe(
-        self,
-        name: str,
-        args: tuple[Any, ...],
-        operands: list[Any],
-        tensors: list[Any],
-        writes: list[Any],
-        results: list[Any],
+        self, *call: Any
     ) -> tuple[Node, int, tuple[int, ...], tuple[tuple[int, Bounds], ...]] | None:
-        """The call as ``(node, random blocks, pinned places, varying places with bounds)``.
-
-        ``None`` sends it to the host.
-        """
-        call = call_key(name, args, operands, tensors, writes, results)
-        known = self._described.get(call)
-        if known is None:
-            node = build_node(name, args, operands, tensors, writes, results, self.backend.has_rule)
-            reason = refusal(node) or self.verdicts.reject(Trace.of([(node, ())]).nodes[0])
-            if reason is not None:
-                self.host_calls.refuse(name, reason)
-                return None
-            pinned = pinned_places(node) or self.backend.static_places(node)
-            if len(self._described) >= MOST_DESCRIBED:
-                self._described.clear()
-            self._described[call] = node, pinned
-        else:
-            node, pinned = renumbered(known[0], operands, tensors, writes), known[1]
-        varied = [place for place in self._numbers.varied(node, call_path) if place not in pinned]
-        bounds = [(place, self.generalise(node, place)) for place in varied]
-        varying = tuple((place, found) for place, found in bounds if found is not None)
-        return node, node.blocks, pinned, varying
+        """What ``Calls.describe`` makes of a call; ``None`` sends it to the host."""
+        return self.calls.describe(*call)
 
     def generalise(self, node: Node, place: int) -> Bounds | None:
-        """Whether a number may vary: bounds of a view's offset, the range of a plain number.
-
-        ``()`` where every number will do, ``None`` where no other.
-        """
-        for index, operand in enumerate(node.operands):
-            if operand.place == place:
-                view = operand.view
-                if any(w.operand == index and w.view != view for w in node.writes):
-                    return None  # out= is resized: where it may lie is another question
-                zero = type(view)(view.dtype, view.shape, view.strides, 0)
-                return dynamic_bounds(operand.layout, zero)
-        probe = Trace.of([(node, (place,))]).nodes[0]
-        if self.verdicts.reject(probe) is not None:
-            return None
-        fitting = range_of(node, place)
-        return () if fitting is None else (fitting,)
+        """Whether a number may vary: see ``Calls.generalise``."""
+        return self.calls.generalise(node, place)
 
     # ---- a trace never cut ------------------------------------------------------------
 
@@ -398,7 +349,7 @@ class Engine:
         self.verdicts = Verdicts(self.backend, self.executables.cache)
         self._converting = True
         self.host_calls.switch(name)
-        self._described.clear()
+        self.calls = Calls(self.backend, self.verdicts, self.host_calls, self._numbers)
 
     def close(self) -> bool:
         """Wait a moment for what runs; called once at the end of the process.
@@ -437,22 +388,3 @@ class Engine:
         self.host_calls.reset()
         self.compiler.counts = Counts()
         self.executables.reset_stats()
-
-
-def bound(chunk: Chunk, key: Key, found: Found | Future[Found]) -> Bound:
-    """What runs ``chunk``, or will once it is there."""
-    if isinstance(found, Found):
-        return Bound(found)
-    return Bound(Found(None, key.digest, key.label, "pending"), chunk, found)
-
-
-def local_chunk(planned: PlannedChunk, uses: Mapping[int, int]) -> Chunk:
-    """The chunk with values numbered within it, so that equal chunks have equal keys.
-
-    ``uses`` counts the chunks, of this plan and of earlier ones, that read or make each value.
-    """
-    nodes, numbers = renumber(planned.nodes)
-    inputs = tuple(Leaf(numbers[leaf.value], leaf.layout) for leaf in planned.inputs)
-    outputs = tuple(numbers[value] for value in planned.outputs)
-    apart = tuple(at for at in planned.donated if uses[planned.inputs[at].value] > 1)
-    return Chunk(nodes, inputs, outputs, planned.donated, len(planned.scalars), apart)
