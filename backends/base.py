@@ -6,9 +6,11 @@ implemented. Arrays are the backend's own objects; the engine only passes them o
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -46,7 +48,14 @@ class Chunk:
 
 
 class Backend(ABC):
-    """Compiles and runs chunks, and moves arrays."""
+    """Compiles and runs chunks, and moves arrays.
+
+    This is all that engine, planner and recorder ask of a backend; what is not abstract has an
+    answer that is right for most.
+
+    Attributes:
+        name: what ``fuse.get_backend`` says.
+    """
 
     name: str
 
@@ -54,9 +63,17 @@ class Backend(ABC):
     def fingerprint(self) -> dict[str, str]:
         """Labelled fields that a compiled chunk depends on beside the program itself."""
 
+    def sources(self) -> Sequence[Path]:
+        """The files whose text decides what an executable is: all Python files beside its own."""
+        return sorted(Path(inspect.getfile(type(self))).parent.rglob("*.py"))
+
     @abstractmethod
     def device_count(self) -> int:
         """How many devices PyTorch sees."""
+
+    def device_name(self) -> str:
+        """The platform's own name of its devices."""
+        return "host"
 
     @abstractmethod
     def shares_host_memory(self) -> bool:

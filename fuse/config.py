@@ -41,8 +41,9 @@ def mode() -> str:
 
 
 def backend() -> str:
-    """``FUSE_BACKEND``: xla (the default) or numpy."""
-    return choice("backend", os.environ.get("FUSE_BACKEND", "xla"), BACKENDS)
+    """``FUSE_BACKEND``: xla (the default), numpy, or ``module:function``, which makes one."""
+    value = os.environ.get("FUSE_BACKEND", "xla")
+    return value if ":" in value else choice("backend", value, BACKENDS)
 
 
 def device() -> str:

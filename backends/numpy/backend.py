@@ -16,6 +16,7 @@ from fuse.backends.numpy.interpret import refusal, run_chunk
 from fuse.backends.numpy.rules.registry import RULES
 from fuse.trace.node import HostArg, Node, NumberArg
 from fuse.trace.signature import signature
+from fuse.trace.spec import HALF_COMPLEX
 
 
 class NumpyBackend(Backend):
@@ -52,8 +53,9 @@ class NumpyBackend(Backend):
         return self._rejections[key]
 
     def _ask(self, node: Node) -> str | None:
-        if "complex32" in node.dtypes():
-            return "NumPy has no complex32"
+        missing = sorted(node.dtypes() & HALF_COMPLEX)
+        if missing:
+            return f"NumPy has no {', '.join(missing)}"
         reason = None if self.has_rule(node.target) else self.decompositions.reason(node)
         return reason or refusal(node, self.decompositions.get)
 

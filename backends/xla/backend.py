@@ -33,10 +33,7 @@ from fuse.trace.bind import named
 from fuse.trace.functional import find_overload
 from fuse.trace.node import HostArg, Node, NumberArg
 from fuse.trace.signature import signature
-
-MISSING_DTYPES = frozenset({"complex32"})
-"""Dtypes that PyTorch has and JAX does not."""
-
+from fuse.trace.spec import HALF_COMPLEX
 
 def platform_of(name: str) -> Platform:
     """The platform that JAX calls ``name``."""
@@ -78,6 +75,9 @@ class XlaBackend(Backend):
     def device_count(self) -> int:  # noqa: D102
         return len(self.devices)
 
+    def device_name(self) -> str:  # noqa: D102
+        return str(self.devices[0].device_kind)
+
     def shares_host_memory(self) -> bool:  # noqa: D102
         return self.platform.name == "cpu"
 
@@ -99,7 +99,7 @@ class XlaBackend(Backend):
         return self._rejections[key]
 
     def _try(self, node: Node) -> str | None:
-        missing = sorted(node.dtypes() & MISSING_DTYPES)
+        missing = sorted(node.dtypes() & HALF_COMPLEX)
         if missing:
             return f"XLA has no {', '.join(missing)}"
         if not self.has_rule(node.target):

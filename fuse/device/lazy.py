@@ -170,10 +170,11 @@ def _start() -> None:
 
 def switch_backend(name: str) -> None:
     """Run everything on another backend from now on; what is recorded runs on the old one."""
-    if engine().backend.name != name:
+    if not engine().uses(name):
         core().forget()
         engine().switch(name)
         core().set_brief_calls(engine().brief_calls)
+        core().set_shape_cap(engine().shape_cap)
 
 
 def _make_generators(native: ModuleType, count: int) -> tuple[torch.Generator, ...]:

@@ -118,7 +118,7 @@ _maybe_exchange_device = _exchange_device
 def get_device_name(which: Any = None) -> str:
     """The platform's own name of a device, for example ``cpu`` or ``NVIDIA H200``."""
     _lazy_init()
-    return str(lazy.engine().backend.fingerprint().get("device kind", "host"))
+    return str(lazy.engine().backend.device_name())
 
 
 def get_device_capability(which: Any = None) -> tuple[int, int]:

@@ -37,6 +37,7 @@ from fuse.plan.plan import Plan
 from fuse.plan.planner import plan as make_plan
 from fuse.trace.node import Node, Trace
 from fuse.trace.source import user_line
+from fuse.trace.spec import HALF_COMPLEX
 from fuse.trace.varying import Numbers
 
 EXIT_SECONDS = 0.2
@@ -72,9 +73,9 @@ class Engine:
         self.max_operations = config.max_operations()
         self.whole = config.whole_trace()
         self.ahead = config.start_ahead()
-        self.shape_cap = config.shape_cap() if self.backend.shares_host_memory() else 0
+        self.shape_cap = shape_cap(self.backend)
         self._flight = Flight(config.in_flight_bytes(), self._await, self._done)
-        self._converting = False
+        self._earlier: list[Backend] = []  # arrays of theirs are still there
         self.observer: Timeline | None = None
         self.inspector: Callable[[Runnable, list[Any], bytes], None] | None = None
         self.executables = Executables()
@@ -194,7 +195,7 @@ class Engine:
         """
         if self.observer is not None or self.inspector is not None:
             return None  # they see whole traces, in order
-        if self._converting:
+        if self._earlier:
             self._convert(leaves)
         if any(stage.pending is not None for stage in runnable.stages[:stages]):
             return None
@@ -216,7 +217,7 @@ class Engine:
         ``started`` is what ``start`` returned last for this plan and trace.
         """
         self._numbers.start()
-        if self._converting:
+        if self._earlier:
             self._convert(leaves)
         debug = self.mode == "debug"
         if debug:
@@ -249,7 +250,14 @@ class Engine:
     def _convert(self, leaves: list[Any]) -> None:
         for index, array in enumerate(leaves):
             if not self.backend.owns(array):
-                leaves[index] = self.backend.put(np.array(np.asarray(array)), 0)
+                leaves[index] = self.backend.put(self._read(array), 0)
+
+    def _read(self, array: Any) -> np.ndarray:
+        """The array on the host; it may be of a backend from before a switch."""
+        owner = self.backend
+        if not owner.owns(array):
+            owner = next(backend for backend in self._earlier if backend.owns(array))
+        return owner.get(array)
 
     def _on_host(self, leaves: list[Any]) -> list[np.ndarray]:
         return [np.asarray(self.backend.get(array)) for array in leaves]
@@ -306,7 +314,7 @@ class Engine:
 
     def put(self, data: torch.Tensor, dtype: str, shape: tuple[int, ...], device: int) -> Any:
         """An array from flat host memory in a buffer's order, which fuse owns from now on."""
-        if dtype in ("complex32",) or not hasattr(torch, dtype):
+        if dtype in HALF_COMPLEX or not hasattr(torch, dtype):
             raise TypeError(
                 describe(
                     f"the tpu device has no dtype {dtype}",
@@ -321,9 +329,8 @@ class Engine:
     def get(self, array: Any) -> np.ndarray:
         """The array's bytes on the host, flat."""
         try:
-            # An array of another backend, from before a switch, is a buffer that NumPy can read.
             with self._span("reading"):
-                found = self.backend.get(array) if self.backend.owns(array) else np.asarray(array)
+                found = self._read(array)
         except Exception as error:
             raise ExecutionError(describe(f"a chunk failed while running: {error}")) from error
         return found.reshape(-1).view(np.uint8)
@@ -340,15 +347,22 @@ class Engine:
     def _span(self, kind: str, label: str = "") -> AbstractContextManager[object]:
         return nullcontext() if self.observer is None else self.observer.span(kind, label)
 
+    def uses(self, name: str) -> bool:
+        """Whether the backend ``name`` is the one in use."""
+        return get_backend(name) is self.backend
+
     def switch(self, name: str) -> None:
         """Use another backend from now on; arrays are converted where they are next read."""
         self.wait()
-        self.backend = get_backend(name)
-        self.backend.start()
+        backend = get_backend(name)
+        backend.start()
+        if self.backend not in self._earlier:
+            self._earlier.append(self.backend)
+        self.backend = backend
+        self.shape_cap = shape_cap(backend)
         self.verdicts.save(final=True)
         self.verdicts = Verdicts(self.backend, self.executables.cache)
-        self._converting = True
-        self.host_calls.switch(name)
+        self.host_calls.switch(backend.name)
         self.calls = Calls(self.backend, self.verdicts, self.host_calls, self._numbers)
 
     def close(self) -> bool:
@@ -388,3 +402,8 @@ class Engine:
         self.host_calls.reset()
         self.compiler.counts = Counts()
         self.executables.reset_stats()
+
+
+def shape_cap(backend: Backend) -> int:
+    """Shapes that one place compiles before it runs uncompiled, if it can; 0: any number."""
+    return config.shape_cap() if backend.shares_host_memory() else 0

@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 
-import fuse.backends
 import fuse.trace
 from fuse import __version__, config
+from fuse.backends import registry
 from fuse.backends.base import Backend, Chunk
 from fuse.cache.explain import Explanation
 from fuse.cache.key import Key
@@ -223,7 +223,7 @@ def surroundings(backend: Backend) -> dict[str, str]:
     return {
         # Decompositions, and so what a chunk becomes, are PyTorch's.
         "torch": torch.__version__,
-        "format": f"{__version__} {source_digest(backend.name)}",
+        "format": f"{__version__} {source_digest(backend)}",
         **backend.fingerprint(),
     }
 
@@ -279,12 +279,11 @@ def secret() -> bytes | None:
 
 
 @cache
-def source_digest(backend: str) -> str:
+def source_digest(backend: Backend) -> str:
     """A digest of the sources by which ``backend`` turns a program into an executable."""
-    trace, shared = Path(fuse.trace.__path__[0]), Path(fuse.backends.__path__[0])
+    trace = Path(fuse.trace.__path__[0]).glob("*.py")
     digest = hashlib.sha256()
-    own = shared.glob(f"{backend}/**/*.py")
-    for path in sorted([*trace.glob("*.py"), *shared.glob("*.py"), *own]):
+    for path in sorted([*trace, *registry.sources(backend)]):
         data = path.read_bytes()
         digest.update(f"{path.parent.name} {path.name} {len(data)}\n".encode())
         digest.update(data)

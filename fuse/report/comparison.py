@@ -134,7 +134,7 @@ def _checked(backends: Sequence[str]) -> tuple[str, str]:
         raise ConfigError(
             describe(f"backends={backends!r} are not two names", remedy=f"choose two of {names}")
         )
-    one, other = (config.choice("backend", name, config.BACKENDS) for name in backends)
+    one, other = (get_backend(name).name for name in backends)
     return one, other
 
 
