@@ -6,6 +6,8 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cstring>
+#include <cstring>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -48,8 +50,11 @@ const char* plain_name(c10::ScalarType dtype) {
     case c10::ScalarType::Float8_e5m2fnuz: return "float8_e5m2fnuz";
     case c10::ScalarType::Float8_e4m3fnuz: return "float8_e4m3fnuz";
     case c10::ScalarType::Float8_e8m0fnu: return "float8_e8m0fnu";
-    default: return c10::toString(dtype);
+    default: break;
   }
+  // From PyTorch 2.15 on; before, the enumeration has no name for it.
+  const char* name = c10::toString(dtype);
+  return std::strcmp(name, "BComplex32") == 0 ? "bcomplex32" : name;
 }
 } // namespace
 
