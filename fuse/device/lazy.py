@@ -176,6 +176,15 @@ def switch_backend(name: str) -> None:
         core().set_brief_calls(engine().brief_calls)
 
 
+def forget() -> None:
+    """Drop what is known of calls, whose operators may mean something else from now on.
+
+    What is recorded runs before that, as it was recorded.
+    """
+    core().forget()
+    engine().forget()
+
+
 def _make_generators(native: ModuleType, count: int) -> tuple[torch.Generator, ...]:
     return tuple(native.default_generator(index) for index in range(count))
 

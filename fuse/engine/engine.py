@@ -351,6 +351,10 @@ class Engine:
         self.host_calls.switch(name)
         self.calls = Calls(self.backend, self.verdicts, self.host_calls, self._numbers)
 
+    def forget(self) -> None:
+        """Drop the descriptions of calls: an operator has another meaning from now on."""
+        self._described.clear()
+
     def close(self) -> bool:
         """Wait a moment for what runs; called once at the end of the process.
 
