@@ -32,7 +32,7 @@ LEVELS = (
     ("plan", "backends", "cache"),
     ("engine",),
     ("device",),
-    ("modes",),
+    ("modes", "distributed"),
     ("report", "examples"),
     ("commands",),
 )
