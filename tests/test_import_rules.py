@@ -33,7 +33,7 @@ LEVELS = (
     ("plan", "backends", "cache"),
     ("engine",),
     ("device",),
-    ("modes", "kernels"),
+    ("modes", "kernels", "distributed"),
     ("report", "examples"),
     ("commands",),
 )

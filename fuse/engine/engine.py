@@ -333,6 +333,10 @@ class Engine:
         with self._span("reading", "synchronize"):
             self._flight.land_all()
 
+    def idle(self) -> bool:
+        """Whether ``wait`` would return at once."""
+        return self._flight.land_within(0.0)
+
     def watch(self, timeline: Timeline | None) -> None:
         """Write down what happens and when, until called with ``None``."""
         self.observer = self.executables.timeline = timeline
