@@ -22,6 +22,8 @@ _PUBLIC = {
     "reset_stats": "fuse.report.statistics",
     "explain": "fuse.report.explain",
     "compare": "fuse.report.comparison",
+    "kernel": "fuse.kernels.kernel",
+    "jax_call": "fuse.kernels.kernel",
 }
 __all__ = ["__version__", *_PUBLIC]
 

@@ -20,6 +20,7 @@ FALLBACKS = ("warn", "error", "silent")
 CACHE_MODES = ("on", "off", "read-only", "only")
 COMPILE_MODES = ("wait", "background")
 DEVICES = ("auto", "fuse")
+COLLECTIVES = ("auto", "gloo", "xla")
 CacheMode = Literal["on", "off", "read-only", "only"]
 
 
@@ -49,6 +50,12 @@ def backend() -> str:
 def device() -> str:
     """``FUSE_DEVICE``: whose "tpu" is, where torch_tpu is installed: its (auto), or fuse's."""
     return choice("FUSE_DEVICE", os.environ.get("FUSE_DEVICE", "auto"), DEVICES)
+
+
+def collectives() -> str:
+    """``FUSE_COLLECTIVES``: what moves device tensors between ranks: gloo, over host memory, xla,
+    JAX's runtime, or auto (the default): gloo on the CPU platform, xla elsewhere."""
+    return choice("FUSE_COLLECTIVES", os.environ.get("FUSE_COLLECTIVES", "auto"), COLLECTIVES)
 
 
 def host_fallback() -> str:

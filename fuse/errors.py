@@ -37,6 +37,10 @@ class ExecutionError(FuseError):
     """A chunk failed while running; names the chunk's operations and source lines."""
 
 
+class KernelError(FuseError):
+    """A kernel's function failed, or cannot be an operator as asked; names kernel and shapes."""
+
+
 class NonFiniteError(FuseError):
     """Debug Eager with ``check="nan"`` met the first non-finite result."""
 

@@ -1,10 +1,11 @@
 """The tree's import rules, read from the sources; no module is imported for it.
 
-    commands > report > modes > device > engine > (plan | backends | cache)
+    commands > report > (modes | kernels) > device > engine > (plan | backends | cache)
              > (trace | native) > (errors, config, versions)
 
 A module may import what stands strictly below it, and its own folder; plan, backends and cache
-never import each other. What only XLA's CPU platform needs is known to XLA's backend alone.
+never import each other. Only XLA's backend and kernels, which are JAX functions, import JAX; kernels
+are loaded by the programs that make one. What only XLA's CPU platform needs is known to XLA's backend alone.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ LEVELS = (
     ("plan", "backends", "cache"),
     ("engine",),
     ("device",),
-    ("modes",),
+    ("modes", "kernels", "distributed"),
     ("report", "examples"),
     ("commands",),
 )
@@ -92,8 +93,8 @@ def violations(name: str, source: str) -> list[str]:
     found = []
     for line, imported in imports(ast.parse(source)):
         top = imported.split(".")[0]
-        if top in {"jax", "jaxlib"} and not name.startswith("fuse.backends.xla"):
-            found.append(f"{name}:{line} imports {top}: only fuse.backends.xla may")
+        if top in {"jax", "jaxlib"} and not name.startswith(("fuse.backends.xla", "fuse.kernels")):
+            found.append(f"{name}:{line} imports {top}: only fuse.backends.xla and kernels may")
         if top in {"backends", "cache", "examples"}:
             found.append(f"{name}:{line} imports {imported}: say fuse.{imported}")
         if imported.startswith(f"{CPU}.") and not name.startswith(

@@ -12,6 +12,7 @@ import numpy as np
 import fuse.backends.numpy.rules  # noqa: F401  (fills the table of rules)
 from fuse.backends.base import Backend, Chunk
 from fuse.backends.decomposed import Decompositions
+from fuse.backends.functions import is_function
 from fuse.backends.numpy.interpret import refusal, run_chunk
 from fuse.backends.numpy.rules.registry import RULES
 from fuse.trace.node import HostArg, Node, NumberArg
@@ -43,7 +44,7 @@ class NumpyBackend(Backend):
         return True
 
     def has_rule(self, overload: str) -> bool:  # noqa: D102
-        return overload in RULES
+        return overload in RULES or is_function(overload)
 
     def reject(self, node: Node) -> str | None:
         """Ask the rules involved, once for each distinct signature."""

@@ -16,6 +16,7 @@ import torch
 import fuse.backends.xla.rules  # noqa: F401  (fills the table of rules)
 from fuse.backends.base import Backend, Chunk
 from fuse.backends.decomposed import Decompositions
+from fuse.backends.functions import is_function
 from fuse.backends.xla import dispatch
 from fuse.backends.xla.calls import Call
 from fuse.backends.xla.cpu.platform import CpuPlatform
@@ -89,7 +90,7 @@ class XlaBackend(Backend):
         self.__dict__.pop("_fingerprint", None)  # which names the kernels
 
     def has_rule(self, overload: str) -> bool:  # noqa: D102
-        return overload in RULES
+        return overload in RULES or is_function(overload)
 
     def reject(self, node: Node) -> str | None:
         """Trace the node's rule abstractly, once for each distinct signature."""

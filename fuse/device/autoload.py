@@ -6,6 +6,7 @@ PyTorch announces by calling ``torch.tpu._lazy_init``.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 
 import torch
@@ -31,3 +32,5 @@ def autoload() -> None:
         for_tensor=True, for_module=True, for_packed_sequence=True, for_storage=True
     )
     unused.stand_in()
+    # By name: it stands above this folder.
+    importlib.import_module("fuse.distributed.registration").register()

@@ -9,7 +9,7 @@ import gc
 import importlib
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
@@ -36,6 +36,7 @@ OURS = "set FUSE_DEVICE=fuse before the program starts, or uninstall torch_tpu"
 _STATE = struct.Struct("=QQ")
 _DEFAULT_SEED = 67280421310721  # PyTorch's, c10::default_rng_seed_val
 _state: dict[str, Any] = {}
+_when_started: list[Callable[[], None]] = []
 _pid = 0
 
 
@@ -57,6 +58,11 @@ def step_aside() -> None:
 def steps_aside() -> bool:
     """Whether "tpu" is torch_tpu's device in this process."""
     return "aside" in _state
+
+
+def when_started(function: Callable[[], None]) -> None:
+    """Call ``function`` at the end of the device's start."""
+    _when_started.append(function)
 
 
 def core() -> ModuleType:
@@ -166,6 +172,8 @@ def _start() -> None:
     register_optimizer_step_post_hook(_optimizer_step)
     atexit.register(_shut_down)
     unused.step_back()
+    for function in _when_started:
+        function()
 
 
 def switch_backend(name: str) -> None:
@@ -175,6 +183,15 @@ def switch_backend(name: str) -> None:
         engine().switch(name)
         core().set_brief_calls(engine().brief_calls)
         core().set_shape_cap(engine().shape_cap)
+
+
+def forget() -> None:
+    """Drop what is known of calls, whose operators may mean something else from now on.
+
+    What is recorded runs before that, as it was recorded.
+    """
+    core().forget()
+    engine().forget()
 
 
 def _make_generators(native: ModuleType, count: int) -> tuple[torch.Generator, ...]:

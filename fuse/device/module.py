@@ -162,12 +162,20 @@ class Stream(torch.Stream):
 
 
 class Event(torch.Event):
-    """A point in the queue; complete once what was recorded before it has run."""
+    """A point in the queue; complete once what was recorded before it has run.
+
+    Recording one neither hands on nor waits, unless it times: it remembers the position.
+    """
 
     def __new__(cls, enable_timing: bool = False, blocking: bool = False) -> Event:
         """An event, which times if asked to."""
         _lazy_init()
         return super().__new__(cls, device="tpu", enable_timing=enable_timing, blocking=blocking)
+
+    def record(self, stream: torch.Stream | None = None) -> Event:  # type: ignore[override]
+        """Remember the present position of the queue; returns the event."""
+        super().record(stream)
+        return self
 
 
 def current_stream(which: Any = None) -> torch.Stream:

@@ -340,6 +340,10 @@ class Engine:
         with self._span("reading", "synchronize"):
             self._flight.land_all()
 
+    def idle(self) -> bool:
+        """Whether ``wait`` would return at once."""
+        return self._flight.land_within(0.0)
+
     def watch(self, timeline: Timeline | None) -> None:
         """Write down what happens and when, until called with ``None``."""
         self.observer = self.executables.timeline = timeline
@@ -364,6 +368,10 @@ class Engine:
         self.verdicts = Verdicts(self.backend, self.executables.cache)
         self.host_calls.switch(backend.name)
         self.calls = Calls(self.backend, self.verdicts, self.host_calls, self._numbers)
+
+    def forget(self) -> None:
+        """Drop the descriptions of calls: an operator has another meaning from now on."""
+        self._described.clear()
 
     def close(self) -> bool:
         """Wait a moment for what runs; called once at the end of the process.

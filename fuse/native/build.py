@@ -9,6 +9,7 @@ whole library and a killed build leaves nothing in the way of the next one.
 from __future__ import annotations
 
 import hashlib
+import importlib.machinery
 import importlib.metadata
 import importlib.util
 import os
@@ -20,6 +21,7 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 import torch
 
@@ -82,6 +84,21 @@ class Library:
         for part in parts:
             digest.update(f"{len(part)}:{part}".encode())
         return digest.hexdigest()[:24]
+
+
+def load_module(name: str, library: Library) -> ModuleType:
+    """The extension module that ``library`` is, built first where no build of it exists."""
+    if name in sys.modules:
+        return sys.modules[name]
+    file = library.built()
+    loader = importlib.machinery.ExtensionFileLoader(name, str(file))
+    spec = importlib.util.spec_from_file_location(name, file, loader=loader)
+    if spec is None:
+        raise BuildError(f"{file} is no extension module")
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    sys.modules[name] = module
+    return module
 
 
 def _build(library: Library, target: Path) -> Path:

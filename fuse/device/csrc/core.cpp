@@ -2,11 +2,13 @@
 // time that building takes.
 #include "device/buffer.cpp" // NOLINT
 #include "device/device.cpp" // NOLINT
+#include "device/exchange.cpp" // NOLINT
 #include "device/generator.cpp" // NOLINT
 #include "device/kernels.cpp" // NOLINT
 #include "device/module.cpp" // NOLINT
 #include "device/prepare.cpp" // NOLINT
 #include "device/process.cpp" // NOLINT
+#include "device/promise.cpp" // NOLINT
 #include "device/python_bridge.cpp" // NOLINT
 #include "device/storage.cpp" // NOLINT
 #include "recorder/ahead.cpp" // NOLINT(bugprone-suspicious-include)

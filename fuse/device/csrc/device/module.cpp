@@ -3,6 +3,7 @@
 #include <torch/csrc/Generator.h>
 
 #include "device/device.h"
+#include "device/exchange.h"
 #include "device/generator.h"
 #include "device/kernels.h"
 #include "device/python_bridge.h"
@@ -227,5 +228,16 @@ PyModuleDef definition = {
 } // namespace fuse
 
 PyMODINIT_FUNC PyInit__core() {
-  return PyModule_Create(&fuse::definition);
+  PyObject* module = PyModule_Create(&fuse::definition);
+  if (module == nullptr) {
+    return nullptr;
+  }
+  auto* table = const_cast<fuse::DeviceValues*>(&fuse::device_values()); // capsules hold void*
+  PyObject* values = PyCapsule_New(table, fuse::DeviceValues::kName, nullptr);
+  if (values == nullptr || PyModule_AddObject(module, "values", values) != 0) {
+    Py_XDECREF(values);
+    Py_DECREF(module);
+    return nullptr;
+  }
+  return module;
 }

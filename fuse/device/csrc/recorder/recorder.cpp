@@ -356,6 +356,11 @@ void Recorder::cut(CutReason reason) {
   cut_locked(reason);
 }
 
+Position Recorder::position() {
+  Lock lock(*this);
+  return {serial_, operations_};
+}
+
 Array Recorder::materialise(Buffer* buffer, CutReason reason, bool ragged) {
   Lock lock(*this);
   if (buffer->pending) {

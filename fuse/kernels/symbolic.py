@@ -1,0 +1,82 @@
+"""What a function returns where sizes are symbols: PyTorch's become JAX's, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import sympy
+import torch
+from jax import export
+
+from fuse.kernels.function import Function, spec_of
+from fuse.trace.spec import TensorSpec
+
+Shape = tuple[torch.dtype, tuple[Any, ...]]
+
+
+def result_shapes(function: Function, arrays: Sequence[torch.Tensor]) -> list[Shape]:
+    """Dtype and shape of each result that is returned, symbols kept where the function allows it.
+
+    A function that asks for a symbol's value (a loop over it, a block that must divide it) gets
+    the one that it has now, and PyTorch a guard that it stays so.
+    """
+    if any(isinstance(size, torch.SymInt) for array in arrays for size in array.shape):
+        found = _symbolic(function, arrays)
+        if found is not None:
+            return found
+    specs = [
+        TensorSpec(spec_of(array).dtype, tuple(int(size) for size in array.shape))
+        for array in arrays
+    ]
+    traced = function.traced(specs)
+    returned = traced.results[: len(traced.returned)]
+    return [(getattr(torch, spec.dtype), spec.shape) for spec in returned]
+
+
+def _symbolic(function: Function, arrays: Sequence[torch.Tensor]) -> list[Shape] | None:
+    if function.written:
+        return None  # which result an argument becomes is decided for sizes that are known
+    symbols: dict[Any, torch.SymInt] = {}
+    for array in arrays:
+        for size in array.shape:
+            if isinstance(size, torch.SymInt):
+                symbols |= dict.fromkeys(size.node.expr.free_symbols)
+    names = sorted(map(str, symbols))
+    shape_env = next(
+        size.node.shape_env
+        for array in arrays
+        for size in array.shape
+        if isinstance(size, torch.SymInt)
+    )
+    dims = dict(zip(names, export.symbolic_shape(", ".join(names)), strict=True))
+    ordered = sorted(symbols, key=str)
+
+    def to_jax(size: Any) -> Any:
+        if not isinstance(size, torch.SymInt):
+            return size
+        return sympy.lambdify(ordered, size.node.expr, "math")(*(dims[str(s)] for s in ordered))
+
+    def to_torch(size: Any) -> Any:
+        if isinstance(size, int):
+            return size
+        return size._evaluate({name: values[name] for name in names})
+
+    values = {
+        str(symbol): shape_env.create_symintnode(
+            symbol, hint=int(shape_env.var_to_val[symbol])
+        )
+        for symbol in ordered
+    }
+    try:
+        specs = [
+            TensorSpec(spec_of(array).dtype, tuple(map(to_jax, array.shape))) for array in arrays
+        ]
+        with jax.enable_x64(function.wide(specs)):
+            made = jax.tree.leaves(jax.eval_shape(function.call, *function.avals(specs)))
+        return [
+            (getattr(torch, str(one.dtype)), tuple(map(to_torch, one.shape))) for one in made
+        ]
+    except Exception:  # noqa: BLE001  (the function needs values: the caller gives them)
+        return None
