@@ -4,8 +4,9 @@
              > (trace | native) > (errors, config, versions)
 
 A module may import what stands strictly below it, and its own folder; plan, backends and cache
-never import each other. Only XLA's backend and kernels, which are JAX functions, import JAX; kernels
-are loaded by the programs that make one. What only XLA's CPU platform needs is known to XLA's backend alone.
+never import each other. Only XLA's backend and kernels, which are JAX functions, import JAX;
+kernels are loaded by the programs that make one. What only XLA's CPU platform needs is known to
+XLA's backend alone.
 """
 
 from __future__ import annotations

@@ -36,6 +36,7 @@ from fuse.trace.node import HostArg, Node, NumberArg
 from fuse.trace.signature import signature
 from fuse.trace.spec import HALF_COMPLEX
 
+
 def platform_of(name: str) -> Platform:
     """The platform that JAX calls ``name``."""
     if name == "cpu":
