@@ -88,4 +88,7 @@ def test_batch_norm_that_updates() -> None:
 
 
 def test_every_rule_is_called() -> None:
-    assert unreached("reduction", "scan", "sorting", "normalization", "softmax", "loss") == set()
+    assert (
+        unreached("reduction", "scan", "sorting", "normalization", "batch_norm", "softmax", "loss")
+        == set()
+    )
