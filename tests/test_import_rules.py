@@ -1,6 +1,6 @@
 """The tree's import rules, read from the sources; no module is imported for it.
 
-    commands > report > modes > device > engine > (plan | backends | cache)
+    commands > report > modes > compile > device > engine > (plan | backends | cache)
              > (trace | native) > (errors, config, versions)
 
 A module may import what stands strictly below it, and its own folder; plan, backends and cache
@@ -32,6 +32,7 @@ LEVELS = (
     ("plan", "backends", "cache"),
     ("engine",),
     ("device",),
+    ("compile",),
     ("modes",),
     ("report", "examples"),
     ("commands",),
