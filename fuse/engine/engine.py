@@ -53,6 +53,7 @@ CUT_REASONS = (
     "size_bound",
     "every_operation",
     "device_change",
+    "compiled",
 )
 """The closed list of why a trace is cut, numbered as in csrc/recorder.h."""
 
