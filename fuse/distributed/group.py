@@ -33,9 +33,10 @@ def create(options: Any) -> Any:
 def _make(
     store: Any, rank: int, size: int, timeout: timedelta, name: str, ranks: list[int]
 ) -> Any:
+    module = native.load()
     _tell_peers_at_exit()
     host = Host(store, rank, size, timeout)
-    return native.load().make_group(store, rank, size, timeout, name, ranks, host)
+    return module.make_group(store, rank, size, timeout, name, ranks, host)
 
 
 class Host:

@@ -89,7 +89,7 @@ Group::Group(
       options_(c10::make_intrusive<Options>("tpu_dist", timeout)),
       store_(store),
       name_(name),
-      runner_(std::make_shared<Runner>(store, rank, size, name, std::move(host))) {
+      runner_(std::make_shared<Runner>(store, rank, size, name, timeout, std::move(host))) {
   options_->group_name = std::move(name);
   options_->global_ranks_in_group.assign(ranks.begin(), ranks.end());
 }
@@ -151,7 +151,7 @@ void Group::write(Call& call, const at::Tensor& tensor) {
 }
 
 Group::Pending Group::issue(
-    Call call, c10d::OpType type, const std::string& sizes, Tensors outputs) {
+    Call call, c10d::OpType type, const std::string& sizes, Tensors outputs, bool async) {
   const Released released;
   std::ostringstream head;
   head << kind_name(call.kind);
@@ -183,7 +183,7 @@ Group::Pending Group::issue(
   }
   const std::string line = runner_->host().line();
   call.text += line.empty() ? "" : " at " + line;
-  Pending work = runner_->add(std::move(call), type, std::move(outputs));
+  Pending work = runner_->add(std::move(call), type, std::move(outputs), !async && !coalescing_);
   std::lock_guard<std::mutex> guard(mutex_);
   if (coalescing_) {
     coalesced_.push_back(work);
@@ -205,7 +205,8 @@ c10::intrusive_ptr<c10d::Work> Group::endCoalescing() {
 // ---- the collectives ------------------------------------------------------------------------
 
 Group::Pending Group::all_reduce(
-    Tensors& tensors, const c10d::ReduceOp& reduction, std::chrono::milliseconds timeout) {
+    Tensors& tensors, const c10d::ReduceOp& reduction, std::chrono::milliseconds timeout,
+    bool async) {
   TORCH_CHECK_VALUE(!tensors.empty(), "all_reduce: no tensors");
   Call call = begin(Kind::AllReduce, timeout);
   call.reduction = reduction;
@@ -217,16 +218,16 @@ Group::Pending Group::all_reduce(
   }
   const auto type =
       tensors.size() == 1 ? c10d::OpType::ALLREDUCE : c10d::OpType::ALLREDUCE_COALESCED;
-  return issue(std::move(call), type, texts_of(tensors), tensors);
+  return issue(std::move(call), type, texts_of(tensors), tensors, async);
 }
 
 Group::Pending Group::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
-  return all_reduce(tensors, options.reduceOp, options.timeout);
+  return all_reduce(tensors, options.reduceOp, options.timeout, options.asyncOp);
 }
 
 Group::Pending Group::allreduce_coalesced(
     Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
-  return all_reduce(tensors, options.reduceOp, options.timeout);
+  return all_reduce(tensors, options.reduceOp, options.timeout, options.asyncOp);
 }
 
 Group::Pending Group::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
@@ -237,7 +238,7 @@ Group::Pending Group::broadcast(Tensors& tensors, const c10d::BroadcastOptions& 
   if (rank_ != call.root) {
     write(call, tensors[0]);
   }
-  return issue(std::move(call), c10d::OpType::BROADCAST, texts_of(tensors), tensors);
+  return issue(std::move(call), c10d::OpType::BROADCAST, texts_of(tensors), tensors, options.asyncOp);
 }
 
 Group::Pending Group::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
@@ -249,11 +250,12 @@ Group::Pending Group::reduce(Tensors& tensors, const c10d::ReduceOptions& option
   if (rank_ == call.root) {
     write(call, tensors[0]);
   }
-  return issue(std::move(call), c10d::OpType::REDUCE, texts_of(tensors), tensors);
+  return issue(std::move(call), c10d::OpType::REDUCE, texts_of(tensors), tensors, options.asyncOp);
 }
 
 Group::Pending Group::gather_all(
-    const Tensors& outputs, const Tensors& inputs, size_t parts, std::chrono::milliseconds timeout) {
+    const Tensors& outputs, const Tensors& inputs, size_t parts, std::chrono::milliseconds timeout,
+    bool async) {
   TORCH_CHECK_VALUE(!inputs.empty(), "all_gather: no tensors");
   check_size(
       outputs.size() == inputs.size() * parts, "all_gather", texts_of(outputs), texts_of(inputs));
@@ -272,7 +274,7 @@ Group::Pending Group::gather_all(
   for (const at::Tensor& output : outputs) {
     write(call, output);
   }
-  return issue(std::move(call), c10d::OpType::ALLGATHER, texts_of(inputs), outputs);
+  return issue(std::move(call), c10d::OpType::ALLGATHER, texts_of(inputs), outputs, async);
 }
 
 Group::Pending Group::allgather(
@@ -280,9 +282,9 @@ Group::Pending Group::allgather(
   check_one(inputs, "all_gather");
   const auto ranks = static_cast<size_t>(size_);
   if (size_ == 1) {
-    return gather_all(flattened(outputs), inputs, 1, options.timeout);
+    return gather_all(flattened(outputs), inputs, 1, options.timeout, options.asyncOp);
   }
-  return gather_all(flattened(outputs), inputs, ranks, options.timeout);
+  return gather_all(flattened(outputs), inputs, ranks, options.timeout, options.asyncOp);
 }
 
 Group::Pending Group::allgather_coalesced(
@@ -294,17 +296,17 @@ Group::Pending Group::allgather_coalesced(
       ordered.push_back(of_rank.at(at));
     }
   }
-  return gather_all(ordered, inputs, outputs.size(), options.timeout);
+  return gather_all(ordered, inputs, outputs.size(), options.timeout, options.asyncOp);
 }
 
 Group::Pending Group::_allgather_base(
     at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) {
-  return gather_all({output}, {input}, 1, options.timeout);
+  return gather_all({output}, {input}, 1, options.timeout, options.asyncOp);
 }
 
 Group::Pending Group::allgather_into_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
-  return gather_all(outputs, inputs, 1, options.timeout);
+  return gather_all(outputs, inputs, 1, options.timeout, options.asyncOp);
 }
 
 Group::Pending Group::gather(
@@ -327,7 +329,7 @@ Group::Pending Group::gather(
   for (const at::Tensor& output : all) {
     write(call, output);
   }
-  return issue(std::move(call), c10d::OpType::GATHER, texts_of(inputs), all);
+  return issue(std::move(call), c10d::OpType::GATHER, texts_of(inputs), all, options.asyncOp);
 }
 
 Group::Pending Group::scatter(
@@ -348,7 +350,7 @@ Group::Pending Group::scatter(
     read(call, input);
   }
   write(call, outputs[0]);
-  return issue(std::move(call), c10d::OpType::SCATTER, texts_of(outputs), outputs);
+  return issue(std::move(call), c10d::OpType::SCATTER, texts_of(outputs), outputs, options.asyncOp);
 }
 
 Group::Pending Group::scatter_reduced(
@@ -356,7 +358,8 @@ Group::Pending Group::scatter_reduced(
     const Tensors& inputs,
     size_t parts,
     const c10d::ReduceOp& reduction,
-    std::chrono::milliseconds timeout) {
+    std::chrono::milliseconds timeout,
+    bool async) {
   TORCH_CHECK_VALUE(!outputs.empty(), "reduce_scatter: no tensors");
   check_size(
       inputs.size() == outputs.size() * parts,
@@ -379,33 +382,33 @@ Group::Pending Group::scatter_reduced(
   for (const at::Tensor& output : outputs) {
     write(call, output);
   }
-  return issue(std::move(call), c10d::OpType::REDUCE_SCATTER, texts_of(outputs), outputs);
+  return issue(std::move(call), c10d::OpType::REDUCE_SCATTER, texts_of(outputs), outputs, async);
 }
 
 Group::Pending Group::reduce_scatter(
     Tensors& outputs, Lists& inputs, const c10d::ReduceScatterOptions& options) {
   return scatter_reduced(
-      outputs, flattened(inputs), static_cast<size_t>(size_), options.reduceOp, options.timeout);
+      outputs, flattened(inputs), static_cast<size_t>(size_), options.reduceOp, options.timeout, options.asyncOp);
 }
 
 Group::Pending Group::_reduce_scatter_base(
     at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& options) {
-  return scatter_reduced({output}, {input}, 1, options.reduceOp, options.timeout);
+  return scatter_reduced({output}, {input}, 1, options.reduceOp, options.timeout, options.asyncOp);
 }
 
 Group::Pending Group::reduce_scatter_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) {
-  return scatter_reduced(outputs, inputs, 1, options.reduceOp, options.timeout);
+  return scatter_reduced(outputs, inputs, 1, options.reduceOp, options.timeout, options.asyncOp);
 }
 
-Group::Pending Group::all_to_all(const Tensors& outputs, const Tensors& inputs, Call call) {
+Group::Pending Group::all_to_all(const Tensors& outputs, const Tensors& inputs, Call call, bool async) {
   for (const at::Tensor& input : inputs) {
     read(call, input);
   }
   for (const at::Tensor& output : outputs) {
     write(call, output);
   }
-  return issue(std::move(call), c10d::OpType::ALLTOALL, texts_of(inputs), outputs);
+  return issue(std::move(call), c10d::OpType::ALLTOALL, texts_of(inputs), outputs, async);
 }
 
 Group::Pending Group::alltoall_base(
@@ -436,7 +439,7 @@ Group::Pending Group::alltoall_base(
   Call call = begin(Kind::AllToAll, options.timeout);
   call.sent = counts(input, sent);
   call.received = counts(output, received);
-  return all_to_all({output}, {input}, std::move(call));
+  return all_to_all({output}, {input}, std::move(call), options.asyncOp);
 }
 
 Group::Pending Group::alltoall(
@@ -455,11 +458,11 @@ Group::Pending Group::alltoall(
     call.sent.push_back(inputs[rank].numel());
     call.received.push_back(outputs[rank].numel());
   }
-  return all_to_all(outputs, inputs, std::move(call));
+  return all_to_all(outputs, inputs, std::move(call), options.asyncOp);
 }
 
 Group::Pending Group::barrier(const c10d::BarrierOptions& options) {
-  return issue(begin(Kind::Barrier, options.timeout), c10d::OpType::BARRIER, "", {});
+  return issue(begin(Kind::Barrier, options.timeout), c10d::OpType::BARRIER, "", {}, options.asyncOp);
 }
 
 // The check before a call is one: its error names every rank that has not come.
