@@ -180,8 +180,7 @@ void Mesh::listen_and_connect(
           ::listen(listener.get(), size_) == 0 &&
           ::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &length) == 0,
       system_error("listening for the other ranks"));
-  store->set(
-      "mesh/" + std::to_string(rank_), host + " " + std::to_string(ntohs(address.sin_port)));
+  store->set("mesh/" + std::to_string(rank_), host + " " + std::to_string(ntohs(address.sin_port)));
   const std::string token = token_for(store, rank_);
   for (int peer = 0; peer < rank_; ++peer) {
     store->wait({"mesh/" + std::to_string(peer)}, timeout);

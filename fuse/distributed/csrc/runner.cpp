@@ -38,12 +38,7 @@ c10::intrusive_ptr<Work> Runner::add(
   std::unique_lock<std::mutex> lock(mutex_);
   TORCH_CHECK_WITH(DistBackendError, over_.empty(), over_);
   TORCH_CHECK_WITH(
-      DistBackendError,
-      !stopped_,
-      call.text,
-      ": the process group ",
-      name_,
-      " has been destroyed");
+      DistBackendError, !stopped_, call.text, ": the process group ", name_, " has been destroyed");
   call.number = ++numbers_;
   auto work = c10::make_intrusive<Work>(rank_, type, call.number, std::move(outputs));
   work->set_helper([self = weak_from_this()] {
@@ -207,8 +202,7 @@ void Runner::fail(Task& task, const std::string& why) {
   task.work->complete(error);
 }
 
-std::string Runner::explained(
-    const std::string& what, uint64_t number, const std::string& call) {
+std::string Runner::explained(const std::string& what, uint64_t number, const std::string& call) {
   return "call " + std::to_string(number) + " of the process group " + name_ + " failed on rank " +
       std::to_string(rank_) + ": " + call + peers_->blame(number) + "\n  transport: " + what;
 }

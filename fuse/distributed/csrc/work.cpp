@@ -12,8 +12,9 @@ Work::Work(int rank, c10d::OpType type, uint64_t number, std::vector<at::Tensor>
     : c10d::Work(rank, type),
       number_(number),
       outputs_(std::move(outputs)),
-      future_(c10::make_intrusive<c10::ivalue::Future>(
-          c10::ListType::create(c10::TensorType::get()))) {}
+      future_(
+          c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()))) {
+}
 
 void Work::complete(std::exception_ptr error) {
   finish(error);
@@ -40,7 +41,8 @@ bool Work::wait_for(std::chrono::milliseconds timeout) {
   while (helper_ && !isCompleted() && helper_()) {
   }
   std::unique_lock<std::mutex> lock(mutex_);
-  while (!cv_.wait_for(lock, std::chrono::milliseconds(kBetweenSignals), [this] { return completed_; })) {
+  while (!cv_.wait_for(
+      lock, std::chrono::milliseconds(kBetweenSignals), [this] { return completed_; })) {
     lock.unlock();
     run_signal_handlers();
     lock.lock();

@@ -7,7 +7,6 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
-#include <cstring>
 #include <mutex>
 #include <thread>
 #include <vector>
