@@ -372,7 +372,7 @@ class Engine:
 
     def forget(self) -> None:
         """Drop the descriptions of calls: an operator has another meaning from now on."""
-        self.calls = Calls(self.backend, self.verdicts, self.host_calls, self._numbers)
+        self.calls.described.clear()
 
     def close(self) -> bool:
         """Wait a moment for what runs; called once at the end of the process.
