@@ -1,6 +1,7 @@
 """The tree's import rules, read from the sources; no module is imported for it.
 
-    commands > report > (modes | kernels) > device > engine > (plan | backends | cache)
+    commands > report > (modes | kernels | distributed) > compile > device > engine
+             > (plan | backends | cache)
              > (trace | native) > (errors, config, versions)
 
 A module may import what stands strictly below it, and its own folder; plan, backends and cache
@@ -34,6 +35,7 @@ LEVELS = (
     ("plan", "backends", "cache"),
     ("engine",),
     ("device",),
+    ("compile",),
     ("modes", "kernels", "distributed"),
     ("report", "examples"),
     ("commands",),

@@ -21,7 +21,14 @@ from fuse.device import unused
 from fuse.errors import FuseError, describe
 
 MODES = {"debug": 0, "strict": 1, "fused": 2}
-CUTS = {"host_read": 0, "synchronize": 1, "optimizer_step": 2, "collective": 5, "mode_change": 6}
+CUTS = {
+    "host_read": 0,
+    "synchronize": 1,
+    "optimizer_step": 2,
+    "collective": 5,
+    "mode_change": 6,
+    "compiled": 10,
+}
 
 FORKED = describe(
     "the tpu device was started before this process was forked: its tensors are the parent's",
@@ -200,6 +207,8 @@ def _make_generators(native: ModuleType, count: int) -> tuple[torch.Generator, .
 
 def _optimizer_step(optimizer: torch.optim.Optimizer, *_: object) -> None:
     """Cut at the end of an optimizer step: the natural end of a training step."""
+    if torch.compiler.is_compiling():
+        return  # a compiled step ends with its graph
     if any(p.device.type == "tpu" for group in optimizer.param_groups for p in group["params"][:1]):
         _state["core"].cut(CUTS["optimizer_step"])
 

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-import torch
 import torch.distributed as dist
 
 from fuse import config
@@ -30,12 +29,11 @@ def create(options: Any) -> Any:
     )
 
 
-def _make(
-    store: Any, rank: int, size: int, timeout: timedelta, name: str, ranks: list[int]
-) -> Any:
+def _make(store: Any, rank: int, size: int, timeout: timedelta, name: str, ranks: list[int]) -> Any:
+    module = native.load()
     _tell_peers_at_exit()
     host = Host(store, rank, size, timeout)
-    return native.load().make_group(store, rank, size, timeout, name, ranks, host)
+    return module.make_group(store, rank, size, timeout, name, ranks, host)
 
 
 class Host:

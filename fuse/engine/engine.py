@@ -53,6 +53,7 @@ CUT_REASONS = (
     "size_bound",
     "every_operation",
     "device_change",
+    "compiled",
 )
 """The closed list of why a trace is cut, numbered as in csrc/recorder.h."""
 
@@ -371,7 +372,7 @@ class Engine:
 
     def forget(self) -> None:
         """Drop the descriptions of calls: an operator has another meaning from now on."""
-        self._described.clear()
+        self.calls.described.clear()
 
     def close(self) -> bool:
         """Wait a moment for what runs; called once at the end of the process.

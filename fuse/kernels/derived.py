@@ -37,8 +37,15 @@ def backward(function: Function, wanted: tuple[int, ...], size: int) -> Function
 
         text = f"backward {wanted} {size} of {function.text}"
         name = f"{function.name}_backward"
-        function.derived[key] = Function(name, text, call, weak=function.weak)
+        remedy = "" if function.gradient is not None else REMEDY
+        function.derived[key] = Function(name, text, call, weak=function.weak, remedy=remedy)
     return function.derived[key]
+
+
+REMEDY = (
+    "give fuse.kernel a gradient=, or wrap the function in jax.custom_vjp; JAX differentiates no "
+    "pallas_call by itself"
+)
 
 
 def _backward(

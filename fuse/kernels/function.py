@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any, Final
 
 import jax
 import jax.numpy as jnp
+import jaxlib
 import torch
 
 from fuse.backends.xla.functions import JaxProgram, is_wide
@@ -18,7 +20,10 @@ from fuse.trace.source import is_users, user_line
 from fuse.trace.spec import ITEMSIZE, TensorSpec
 
 Flat = Callable[..., Any]
-LIBRARIES: Final = ("/jax/", "/jaxlib/", "/numpy/")
+_LIBRARIES: Final = tuple(
+    os.path.dirname(os.path.abspath(module.__file__ or "")) + os.sep for module in (jax, jaxlib, os)
+)
+"""Folders whose code is not the user's: those of JAX, and Python's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +47,9 @@ class Traced:
     def arrange(self, returned: Sequence[Any], written: Sequence[Any]) -> Any:
         """The results as the function arranges them: those returned, and the written arguments."""
         leaves: list[Any] = [None] * (len(self.returned) + len(self.written))
-        for place, value in zip((*self.returned, *self.written), (*returned, *written), strict=True):
+        for place, value in zip(
+            (*self.returned, *self.written), (*returned, *written), strict=True
+        ):
             leaves[place] = value
         return jax.tree.unflatten(self.structure, leaves)
 
@@ -59,6 +66,7 @@ class Function:
         numpy: computes the same on NumPy arrays, where there is such a function.
         gradient: ``(arrays, results, gradients of results) -> gradients of arrays``, lists all; or
             ``None``, where JAX derives it.
+        remedy: the way out that an error names where it fails.
     """
 
     def __init__(
@@ -71,8 +79,9 @@ class Function:
         weak: Sequence[int] = (),
         numpy: Flat | None = None,
         gradient: Flat | None = None,
+        remedy: str = "",
     ) -> None:
-        self.name, self.text, self.call = name, text, call
+        self.name, self.text, self.call, self.remedy = name, text, call, remedy
         self.written, self.weak = tuple(written), frozenset(weak)
         self.numpy, self.gradient = numpy, gradient
         self.token = f"{name} {hashlib.sha256(text.encode()).hexdigest()[:20]}"
@@ -156,17 +165,22 @@ class Function:
     def failed(self, error: Exception, specs: Sequence[Any]) -> KernelError:
         """What is raised where the function raises ``error``."""
         lines = traceback.extract_tb(error.__traceback__)
-        inner = [line for line in lines if is_users(line.filename)
-                 and not any(part in line.filename for part in LIBRARIES)]  # fmt: skip
-        where = f", at {inner[-1].filename}:{inner[-1].lineno}" if inner else ""
+        inner = [line for line in lines if _is_kernels(line.filename)]
+        where = f" at {inner[-1].filename}:{inner[-1].lineno}" if inner else ""
         what = f"the kernel failed{where}: {type(error).__name__}: {str(error).strip()}"
-        return KernelError(self._text(what, specs, "call the function with jax.jit to see it alone"))
+        return KernelError(self._text(what, specs, self.remedy))
 
     def _text(self, what: str, specs: Sequence[Any], remedy: str = "") -> str:
         operands = [str(spec) for spec in specs]
         return describe(
             what, operator=self.name, operands=operands, source=user_line(), remedy=remedy
         )
+
+
+def _is_kernels(filename: str) -> bool:
+    nested = "site-packages" in filename and "site-packages" not in _LIBRARIES[-1]
+    foreign = filename.startswith(_LIBRARIES[:-1] if nested else _LIBRARIES)
+    return is_users(filename) and not foreign
 
 
 def _narrow(dtype: str, wide: bool) -> str:

@@ -34,7 +34,6 @@ class Differentiated(Protocol):
 def register(operator: Differentiated, library: torch.library.Library, call: Call) -> None:
     """Give the operator its gradient, which is a ``call`` of another."""
     if operator.writes:
-        library.m.register_ad_inplace_or_view_fallback(operator.name)
         base = operator.name.partition("::")[2]
         library.impl(base, _overwriting(operator, call), "Autograd", with_keyset=True)
         return
@@ -88,21 +87,28 @@ def _keep(
     ctx.wanted = tuple(
         at for at, flag in enumerate(flags) if flag and is_differentiable(specs[at].dtype)
     )
-    used = _used(function, ctx.wanted, len(arrays), specs)
+    ctx.used = _used(function, ctx.wanted, len(arrays), specs)
+    tensors = zip((*arrays, *results), ctx.used, strict=True)
+    ctx.save_for_backward(*(tensor for tensor, kept in tensors if kept))
+
+
+def _check(function: Function, arrays: Sequence[torch.Tensor], flags: Sequence[bool]) -> None:
+    """Refuse what is to overwrite a tensor that its gradient reads, before it does."""
+    specs = [spec_of(tensor) for tensor in arrays]
+    wanted = tuple(at for at, flag in enumerate(flags) if flag)
+    results = function.traced(specs).results
+    used = _used(function, wanted, len(arrays), [*specs, *results])
     for at in function.written:
         if used[at]:
             raise KernelError(
                 describe(
                     f"the gradient of the kernel reads argument {at}, which it overwrites",
                     operator=function.name,
-                    operands=[str(spec) for spec in specs[: len(arrays)]],
+                    operands=[str(spec) for spec in specs],
                     source=user_line(),
                     remedy="give gradient= a function that does not, or call it on a clone()",
                 )
             )
-    ctx.used = used
-    tensors = zip((*arrays, *results), used, strict=True)
-    ctx.save_for_backward(*(tensor for tensor, kept in tensors if kept))
 
 
 def _used(
@@ -111,7 +117,12 @@ def _used(
     if any(isinstance(extent, torch.SymInt) for spec in specs for extent in spec.shape):
         return [True] * len(specs)
     gradients = [spec for spec in specs[size:] if is_differentiable(spec.dtype)]
-    return reads(backward(function, wanted, size), [*specs, *gradients])[: len(specs)]
+    try:
+        return reads(backward(function, wanted, size), [*specs, *gradients])[: len(specs)]
+    except KernelError:
+        if function.written:
+            raise
+        return [True] * len(specs)  # the error is the backward pass's, if there is one
 
 
 def _gradients(ctx: Any, grads: Sequence[Any], call: Call) -> list[torch.Tensor | None]:
@@ -123,8 +134,7 @@ def _gradients(ctx: Any, grads: Sequence[Any], call: Call) -> list[torch.Tensor 
 
     saved = iter(ctx.saved_tensors)
     given = [
-        next(saved) if kept else empty(spec)
-        for spec, kept in zip(ctx.specs, ctx.used, strict=True)
+        next(saved) if kept else empty(spec) for spec, kept in zip(ctx.specs, ctx.used, strict=True)
     ]
     for spec, grad in zip(ctx.specs[ctx.size :], grads, strict=True):
         if is_differentiable(spec.dtype):
@@ -140,10 +150,11 @@ def _overwriting(operator: Differentiated, call: Call) -> Callable[..., Any]:
         @staticmethod
         def forward(ctx: Any, keyset: Any, args: Any, options: Any, *arrays: Any) -> Any:
             function, _ = operator.find(args, options)
+            _check(function, arrays, ctx.needs_input_grad[3:])
             below = keyset & torch._C._after_autograd_keyset
             with torch._C._AutoDispatchBelowAutograd():
                 returned = operator.unpack(operator.overload.redispatch(below, *args, **options))
-            written = [arrays[at] for at in function.written]
+            written = _changed(function, arrays)
             ctx.mark_dirty(*written)
             results = (*returned, *written)
             _keep(ctx, function, arrays, ctx.needs_input_grad[3:], results)
@@ -160,9 +171,19 @@ def _overwriting(operator: Differentiated, call: Call) -> Callable[..., Any]:
             return operator.pack(results[: len(results) - len(function.written)])
         below = keyset & torch._C._after_autograd_keyset
         with torch._C._AutoDispatchBelowAutograd():
-            return operator.overload.redispatch(below, *args, **options)
+            made = operator.overload.redispatch(below, *args, **options)
+        _changed(*operator.find(args, options))
+        return made
 
     return kernel
+
+
+def _changed(function: Function, arrays: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """The tensors that have been overwritten, and are known to autograd as such."""
+    written = [arrays[at] for at in function.written]
+    for tensor in written:
+        torch.autograd.graph.increment_version(tensor)
+    return written
 
 
 def transformed(

@@ -17,6 +17,7 @@ from fuse.backends.xla.canonical import content
 from fuse.device import lazy
 from fuse.errors import KernelError, describe
 from fuse.kernels import signature
+from fuse.kernels.dynamo import outside
 from fuse.kernels.function import Function, Traced, spec_of
 from fuse.kernels.host import to_tensor
 from fuse.kernels.operators import Operator, call
@@ -104,16 +105,17 @@ class Kernel:
         plain = self._plain
         if plain is not None and plain.takes(args, options) and not _is_transformed():
             compiling = torch.compiler.is_compiling()
+            operator = self._operator or self._make(plain.schema)
+            if compiling and plain.results == len(self.donate) == 1:
+                operator.overload(*args, **options)
+                return args[plain.tensors.index(self.donate[0])]
             if not self.donate and (compiling or self._is_declared(args, options)):
-                operator = self._operator or self._make(plain.schema)
                 return operator.overload(*args, **options)
-            if self.donate and self._is_declared(args, options):
-                return self._overwrite(args, options)
+            if self.donate and not compiling and self._is_declared(args, options):
+                return self._overwrite(operator, args, options)
         return self._general(args, options)
 
-    def _overwrite(self, args: Sequence[Any], options: dict[str, Any]) -> Any:
-        assert self._plain is not None
-        operator = self._operator or self._make(self._plain.schema)
+    def _overwrite(self, operator: Operator, args: Sequence[Any], options: dict[str, Any]) -> Any:
         returned = operator.unpack(operator.overload(*args, **options))
         traced, arrays = operator.traced(args, options)
         function, _ = self._find(args, options)
@@ -190,6 +192,7 @@ class Kernel:
             gradient=gradient if self.gradient is not None else None,
         )
 
+    @outside
     def _general(self, args: Sequence[Any], options: dict[str, Any]) -> Any:
         """A call with trees, numbers, or values that no schema has: by the generic operator."""
         bound = self.signature.bind(*args, **options)
@@ -225,7 +228,8 @@ class Kernel:
             for at, array in zip(order, arrays, strict=True):
                 given[at] = array
             bound = inspect.BoundArguments(
-                self.signature, jax.tree.unflatten(structure, given) | static  # type: ignore
+                self.signature,
+                jax.tree.unflatten(structure, given) | static,  # type: ignore
             )
             return bound.args, bound.kwargs
 
@@ -390,6 +394,7 @@ def kernel(
     return make if function is None else make(function)
 
 
+@outside
 def jax_call(function: Callable[..., Any], /, *args: Any, **static: Any) -> Any:
     """Call a JAX function on tensors once, without making it a kernel; arguments are as there.
 

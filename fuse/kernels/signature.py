@@ -43,8 +43,7 @@ class Plain:
             if not isinstance(value, torch.Tensor) and (value is not None or at < self.required):
                 return False
         return all(
-            name in self.types and _fits(self.types[name], value)
-            for name, value in options.items()
+            name in self.types and _fits(self.types[name], value) for name, value in options.items()
         )
 
 
@@ -145,5 +144,3 @@ def _returned(annotation: Any) -> tuple[int, bool]:
     if typing.get_origin(annotation) is tuple and Ellipsis not in typing.get_args(annotation):
         return len(typing.get_args(annotation)), True
     return 1, False
-
-

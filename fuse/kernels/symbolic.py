@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import jax
 import sympy
@@ -13,6 +13,13 @@ from jax import export
 from fuse.kernels.function import Function, spec_of
 from fuse.trace.spec import TensorSpec
 
+_OPERATORS: Final[dict[str, Any]] = {
+    "floordiv": lambda number, by: number // by,
+    "mod": lambda number, by: number % by,
+    "max": torch.sym_max,
+    "min": torch.sym_min,
+}
+"""What JAX prints of a size beside sums, products and powers."""
 Shape = tuple[torch.dtype, tuple[Any, ...]]
 
 
@@ -38,45 +45,36 @@ def result_shapes(function: Function, arrays: Sequence[torch.Tensor]) -> list[Sh
 def _symbolic(function: Function, arrays: Sequence[torch.Tensor]) -> list[Shape] | None:
     if function.written:
         return None  # which result an argument becomes is decided for sizes that are known
-    symbols: dict[Any, torch.SymInt] = {}
-    for array in arrays:
-        for size in array.shape:
-            if isinstance(size, torch.SymInt):
-                symbols |= dict.fromkeys(size.node.expr.free_symbols)
-    names = sorted(map(str, symbols))
-    shape_env = next(
-        size.node.shape_env
-        for array in arrays
-        for size in array.shape
-        if isinstance(size, torch.SymInt)
-    )
-    dims = dict(zip(names, export.symbolic_shape(", ".join(names)), strict=True))
-    ordered = sorted(symbols, key=str)
+    values: dict[str, torch.SymInt] = {}
+    needed: dict[str, Any] = {}
+    for size in (size for array in arrays for size in array.shape):
+        if isinstance(size, torch.SymInt):
+            expression = size.node.expr
+            needed |= {str(symbol): symbol for symbol in expression.free_symbols}
+            if expression.is_Symbol:
+                values[str(expression)] = size
+    names = sorted(needed)
+    if set(names) != set(values):
+        return None  # a symbol of which there are multiples alone
+    dims = export.symbolic_shape(", ".join(names))
 
     def to_jax(size: Any) -> Any:
         if not isinstance(size, torch.SymInt):
             return size
-        return sympy.lambdify(ordered, size.node.expr, "math")(*(dims[str(s)] for s in ordered))
+        return sympy.lambdify([needed[name] for name in names], size.node.expr, "math")(*dims)
 
     def to_torch(size: Any) -> Any:
         if isinstance(size, int):
             return size
-        return size._evaluate({name: values[name] for name in names})
+        # JAX's own evaluation compares sizes with numbers, each of which would be a guard.
+        return eval(str(size).replace("^", "**"), {"__builtins__": {}}, {**_OPERATORS, **values})
 
-    values = {
-        str(symbol): shape_env.create_symintnode(
-            symbol, hint=int(shape_env.var_to_val[symbol])
-        )
-        for symbol in ordered
-    }
     try:
         specs = [
             TensorSpec(spec_of(array).dtype, tuple(map(to_jax, array.shape))) for array in arrays
         ]
         with jax.enable_x64(function.wide(specs)):
             made = jax.tree.leaves(jax.eval_shape(function.call, *function.avals(specs)))
-        return [
-            (getattr(torch, str(one.dtype)), tuple(map(to_torch, one.shape))) for one in made
-        ]
+        return [(getattr(torch, str(one.dtype)), tuple(map(to_torch, one.shape))) for one in made]
     except Exception:  # noqa: BLE001  (the function needs values: the caller gives them)
         return None

@@ -8,6 +8,7 @@ whole library and a killed build leaves nothing in the way of the next one.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import importlib.machinery
 import importlib.metadata
@@ -103,6 +104,14 @@ def load_module(name: str, library: Library) -> ModuleType:
 
 def _build(library: Library, target: Path) -> Path:
     _private_folder(target.parent)
+    with open(target.parent / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # the ranks of a group begin at the same moment
+        if not target.exists():
+            _build_alone(library, target)
+    return target
+
+
+def _build_alone(library: Library, target: Path) -> None:
     print(f"fuse: building {library.label}, once, about half a minute ...", file=sys.stderr)
     started = time.perf_counter()
     # In the target's own folder, so that the final rename stays within one file system.
@@ -110,7 +119,6 @@ def _build(library: Library, target: Path) -> Path:
         os.replace(_compile(library, Path(folder)), target)
     seconds = time.perf_counter() - started
     print(f"fuse: built {library.label} in {seconds:.0f} s ({target})", file=sys.stderr)
-    return target
 
 
 def _private_folder(folder: Path) -> None:

@@ -1,7 +1,6 @@
 #include "check.h"
 
-#include <ATen/ATen.h>
-
+#include <algorithm>
 #include <cstring>
 #include <sstream>
 
@@ -9,14 +8,14 @@ namespace fuse::distributed {
 
 namespace {
 
-// A rank's part: three words, its text, and for all_to_all the counts for each rank.
-constexpr int64_t kText = 488;
-constexpr int64_t kWords = 3; // the call's number, the signature's hash, the text's length
-constexpr int64_t kHead = kWords * 8 + kText;
-
-int64_t bytes_for(int64_t ranks) {
-  return kHead + 2 * 8 * ranks;
-}
+// A rank's part: a head, and for all_to_all the counts for each rank. What follows is its payload.
+struct Head {
+  uint64_t number;
+  uint64_t signature; // its hash
+  uint32_t payload; // bytes
+  uint32_t length; // of the text
+  char text[488];
+};
 
 // FNV-1a (Fowler, Noll, Vo), 64 bits: the same on every host.
 uint64_t hash_of(const std::string& text) {
@@ -27,77 +26,124 @@ uint64_t hash_of(const std::string& text) {
   return hash;
 }
 
+std::string part_of(const Call& call, size_t payload, int size) {
+  Head head{};
+  head.number = call.number;
+  head.signature = hash_of(call.signature);
+  head.payload = static_cast<uint32_t>(payload);
+  head.length = static_cast<uint32_t>(std::min(sizeof(head.text), call.text.size()));
+  std::memcpy(head.text, call.text.data(), head.length);
+  std::string part(sizeof(head) + 2 * sizeof(int64_t) * static_cast<size_t>(size), '\0');
+  std::memcpy(part.data(), &head, sizeof(head));
+  char* counts = part.data() + sizeof(head);
+  for (const auto* side : {&call.sent, &call.received}) {
+    if (!side->empty()) {
+      std::memcpy(counts, side->data(), side->size() * sizeof(int64_t));
+    }
+    counts += sizeof(int64_t) * static_cast<size_t>(size);
+  }
+  return part;
+}
+
+// What every rank has said.
+class Parts {
+ public:
+  Parts(const std::vector<std::string>& parts, const Call& call) : parts_(parts), call_(call) {}
+
+  Head head(size_t rank) const {
+    Head head{};
+    std::memcpy(&head, parts_[rank].data(), sizeof(head));
+    return head;
+  }
+
+  // Empty if they agree; `me` is this rank.
+  std::string mismatch(size_t me) const {
+    std::ostringstream wrong;
+    const Head mine = head(me);
+    for (size_t one = 0; one < parts_.size() && wrong.tellp() == 0; ++one) {
+      if (head(one).number != mine.number || head(one).signature != mine.signature) {
+        wrong << "the ranks of the group call different collectives, none of which has been run:";
+        for (size_t rank = 0; rank < parts_.size(); ++rank) {
+          wrong << "\n  rank " << rank << ", call " << head(rank).number << ": " << text(rank);
+        }
+      }
+    }
+    if (wrong.tellp() == 0 && call_.kind == Kind::AllToAll) {
+      compare_counts(wrong);
+    }
+    if (wrong.tellp() != 0) {
+      wrong << "\n  way out: call the same collectives with the same sizes in the same order on "
+               "every rank";
+    }
+    return wrong.str();
+  }
+
+ private:
+  std::string text(size_t rank) const {
+    const Head found = head(rank);
+    return {found.text, found.length};
+  }
+
+  int64_t count(size_t rank, size_t side, size_t of) const {
+    int64_t found = 0;
+    const size_t at = sizeof(Head) + (side * parts_.size() + of) * sizeof(found);
+    std::memcpy(&found, parts_[rank].data() + at, sizeof(found));
+    return found;
+  }
+
+  void compare_counts(std::ostringstream& wrong) const {
+    for (size_t from = 0; from < parts_.size(); ++from) {
+      for (size_t to = 0; to < parts_.size(); ++to) {
+        const int64_t sent = count(from, 0, to);
+        const int64_t expected = count(to, 1, from);
+        if (sent != expected && wrong.tellp() == 0) {
+          wrong << "all_to_all: rank " << from << " sends " << sent << " elements to rank " << to
+                << ", which expects " << expected << "; none have been sent:\n  rank " << from
+                << ": " << text(from) << "\n  rank " << to << ": " << text(to);
+        }
+      }
+    }
+  }
+
+  const std::vector<std::string>& parts_;
+  const Call& call_;
+};
+
+std::vector<Mesh::Space> spaces_of(std::vector<std::string>& texts) {
+  std::vector<Mesh::Space> spaces;
+  for (std::string& text : texts) {
+    spaces.push_back({text.data(), text.size()});
+  }
+  return spaces;
+}
+
 } // namespace
 
-Check::Check(c10d::Backend& gloo, const Call& call)
-    : call_(call), rank_(gloo.getRank()), ranks_(gloo.getSize()) {
-  at::Tensor mine = at::zeros({bytes_for(ranks_)}, at::kByte);
-  auto* memory = mine.mutable_data_ptr<uint8_t>();
-  const std::string& text = call.text;
-  const uint64_t words[] = {
-      call.number,
-      hash_of(call.signature),
-      static_cast<uint64_t>(std::min<int64_t>(kText, static_cast<int64_t>(text.size())))};
-  std::memcpy(memory, words, sizeof(words));
-  std::memcpy(memory + sizeof(words), text.data(), words[2]);
-  const std::vector<int64_t>* counts[] = {&call.sent, &call.received};
-  for (int64_t side = 0; side < 2; ++side) {
-    if (!counts[side]->empty()) {
-      std::memcpy(memory + kHead + side * 8 * ranks_, counts[side]->data(), 8 * ranks_);
-    }
+std::vector<std::string> checked(
+    Mesh& mesh, int rank, int size, const Call& call, const std::string& payload) {
+  const auto me = static_cast<size_t>(rank);
+  const std::string mine = part_of(call, payload.size(), size);
+  const std::string sent = mine + payload;
+  const std::vector<Mesh::Bytes> out(static_cast<size_t>(size), {sent.data(), sent.size()});
+  std::vector<std::string> parts(out.size(), std::string(mine.size(), '\0'));
+  parts[me] = mine;
+  mesh.exchange(out, spaces_of(parts), call.timeout);
+  const Parts said(parts, call);
+  std::vector<std::string> payloads(parts.size());
+  bool any = false;
+  for (size_t one = 0; one < parts.size(); ++one) {
+    payloads[one].resize(one == me ? 0 : said.head(one).payload);
+    any = any || !payloads[one].empty();
   }
-  all_ = at::empty({ranks_ * mine.numel()}, at::kByte);
-  c10d::AllgatherOptions options;
-  options.timeout = call.timeout;
-  work_ = gloo._allgather_base(all_, mine, options);
-}
-
-void Check::finish() {
-  work_->wait();
-  const std::string wrong = mismatch();
-  TORCH_CHECK_WITH(DistBackendError, wrong.empty(), wrong);
-}
-
-uint64_t Check::word(int64_t rank, size_t at) const {
-  uint64_t found = 0;
-  std::memcpy(
-      &found, all_.const_data_ptr<uint8_t>() + rank * bytes_for(ranks_) + at * 8, sizeof(found));
-  return found;
-}
-
-std::string Check::text_of(int64_t rank) const {
-  const auto* start =
-      all_.const_data_ptr<uint8_t>() + rank * bytes_for(ranks_) + kWords * 8;
-  return {reinterpret_cast<const char*>(start), word(rank, 2)};
-}
-
-std::string Check::mismatch() const {
-  std::ostringstream wrong;
-  const auto me = static_cast<int64_t>(rank_);
-  const size_t sent = kHead / 8;
-  const size_t received = sent + static_cast<size_t>(ranks_);
-  for (int64_t one = 0; one < ranks_ && wrong.tellp() == 0; ++one) {
-    if (word(one, 0) != word(me, 0) || word(one, 1) != word(me, 1)) {
-      wrong << "the ranks of the group call different collectives, none of which has been run:";
-      for (int64_t rank = 0; rank < ranks_; ++rank) {
-        wrong << "\n  rank " << rank << ", call " << word(rank, 0) << ": " << text_of(rank);
-      }
-    }
-    for (int64_t other = 0; other < ranks_ && call_.kind == Kind::AllToAll; ++other) {
-      const uint64_t out = word(one, sent + static_cast<size_t>(other));
-      const uint64_t in = word(other, received + static_cast<size_t>(one));
-      if (out != in && wrong.tellp() == 0) {
-        wrong << "all_to_all: rank " << one << " sends " << out << " elements to rank " << other
-              << ", which expects " << in << "; none have been sent:\n  rank " << one << ": "
-              << text_of(one) << "\n  rank " << other << ": " << text_of(other);
-      }
-    }
+  if (any) { // also where they do not agree: it has been sent
+    mesh.exchange(std::vector<Mesh::Bytes>(out.size()), spaces_of(payloads), call.timeout);
   }
-  if (wrong.tellp() != 0) {
-    wrong << "\n  way out: call the same collectives with the same sizes in the same order on "
-             "every rank";
+  const std::string wrong = said.mismatch(me);
+  if (!wrong.empty()) {
+    throw Mismatch(wrong);
   }
-  return wrong.str();
+  payloads[me] = payload;
+  return payloads;
 }
 
 } // namespace fuse::distributed

@@ -1,30 +1,31 @@
 // The check before every call: do all ranks of the group mean the same one?
 #pragma once
 
-#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <string>
+#include <vector>
 
 #include "call.h"
+#include "mesh.h"
 
 namespace fuse::distributed {
 
-// One exchange of what each rank is about to do. Begun before the call's values are waited for, so
-// that it costs nothing where they take longer.
-class Check {
+// The ranks mean different calls. Every one of them learns it before anything has moved.
+class Mismatch final : public std::exception {
  public:
-  Check(c10d::Backend& gloo, const Call& call);
-  // Waits for every rank's part; throws with both sides' calls and lines where they differ.
-  void finish();
+  explicit Mismatch(std::string text) : text_(std::move(text)) {}
+  const char* what() const noexcept override {
+    return text_.c_str();
+  }
 
  private:
-  std::string mismatch() const;
-  std::string text_of(int64_t rank) const;
-  uint64_t word(int64_t rank, size_t at) const;
-
-  const Call& call_;
-  int rank_;
-  int64_t ranks_;
-  at::Tensor all_;
-  c10::intrusive_ptr<c10d::Work> work_;
+  std::string text_;
 };
+
+// One exchange of what each rank is about to do; with it goes `payload`, if it is short. Throws
+// Mismatch with both sides' calls and lines. Returns every rank's payload, this one's included.
+std::vector<std::string> checked(
+    Mesh& mesh, int rank, int size, const Call& call, const std::string& payload);
+// How much may go with it.
+constexpr size_t kMostPayload = 32 << 10;
 
 } // namespace fuse::distributed

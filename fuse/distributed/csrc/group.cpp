@@ -71,7 +71,8 @@ void check_alike(const at::Tensor& one, const at::Tensor& other, const char* wha
       text_of(other));
 }
 
-void check_size(bool fits, const char* what, const std::string& outputs, const std::string& inputs) {
+void check_size(
+    bool fits, const char* what, const std::string& outputs, const std::string& inputs) {
   TORCH_CHECK_VALUE(fits, what, ": the sizes do not fit: outputs ", outputs, ", inputs ", inputs);
 }
 
@@ -89,7 +90,7 @@ Group::Group(
       options_(c10::make_intrusive<Options>("tpu_dist", timeout)),
       store_(store),
       name_(name),
-      runner_(std::make_shared<Runner>(store, rank, size, name, std::move(host))) {
+      runner_(std::make_shared<Runner>(store, rank, size, name, timeout, std::move(host))) {
   options_->group_name = std::move(name);
   options_->global_ranks_in_group.assign(ranks.begin(), ranks.end());
 }
@@ -151,7 +152,7 @@ void Group::write(Call& call, const at::Tensor& tensor) {
 }
 
 Group::Pending Group::issue(
-    Call call, c10d::OpType type, const std::string& sizes, Tensors outputs) {
+    Call call, c10d::OpType type, const std::string& sizes, Tensors outputs, bool async) {
   const Released released;
   std::ostringstream head;
   head << kind_name(call.kind);
@@ -183,7 +184,7 @@ Group::Pending Group::issue(
   }
   const std::string line = runner_->host().line();
   call.text += line.empty() ? "" : " at " + line;
-  Pending work = runner_->add(std::move(call), type, std::move(outputs));
+  Pending work = runner_->add(std::move(call), type, std::move(outputs), !async && !coalescing_);
   std::lock_guard<std::mutex> guard(mutex_);
   if (coalescing_) {
     coalesced_.push_back(work);
@@ -205,7 +206,10 @@ c10::intrusive_ptr<c10d::Work> Group::endCoalescing() {
 // ---- the collectives ------------------------------------------------------------------------
 
 Group::Pending Group::all_reduce(
-    Tensors& tensors, const c10d::ReduceOp& reduction, std::chrono::milliseconds timeout) {
+    Tensors& tensors,
+    const c10d::ReduceOp& reduction,
+    std::chrono::milliseconds timeout,
+    bool async) {
   TORCH_CHECK_VALUE(!tensors.empty(), "all_reduce: no tensors");
   Call call = begin(Kind::AllReduce, timeout);
   call.reduction = reduction;
@@ -217,16 +221,16 @@ Group::Pending Group::all_reduce(
   }
   const auto type =
       tensors.size() == 1 ? c10d::OpType::ALLREDUCE : c10d::OpType::ALLREDUCE_COALESCED;
-  return issue(std::move(call), type, texts_of(tensors), tensors);
+  return issue(std::move(call), type, texts_of(tensors), tensors, async);
 }
 
 Group::Pending Group::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
-  return all_reduce(tensors, options.reduceOp, options.timeout);
+  return all_reduce(tensors, options.reduceOp, options.timeout, options.asyncOp);
 }
 
 Group::Pending Group::allreduce_coalesced(
     Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
-  return all_reduce(tensors, options.reduceOp, options.timeout);
+  return all_reduce(tensors, options.reduceOp, options.timeout, options.asyncOp);
 }
 
 Group::Pending Group::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
@@ -237,7 +241,8 @@ Group::Pending Group::broadcast(Tensors& tensors, const c10d::BroadcastOptions& 
   if (rank_ != call.root) {
     write(call, tensors[0]);
   }
-  return issue(std::move(call), c10d::OpType::BROADCAST, texts_of(tensors), tensors);
+  return issue(
+      std::move(call), c10d::OpType::BROADCAST, texts_of(tensors), tensors, options.asyncOp);
 }
 
 Group::Pending Group::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
@@ -249,11 +254,15 @@ Group::Pending Group::reduce(Tensors& tensors, const c10d::ReduceOptions& option
   if (rank_ == call.root) {
     write(call, tensors[0]);
   }
-  return issue(std::move(call), c10d::OpType::REDUCE, texts_of(tensors), tensors);
+  return issue(std::move(call), c10d::OpType::REDUCE, texts_of(tensors), tensors, options.asyncOp);
 }
 
 Group::Pending Group::gather_all(
-    const Tensors& outputs, const Tensors& inputs, size_t parts, std::chrono::milliseconds timeout) {
+    const Tensors& outputs,
+    const Tensors& inputs,
+    size_t parts,
+    std::chrono::milliseconds timeout,
+    bool async) {
   TORCH_CHECK_VALUE(!inputs.empty(), "all_gather: no tensors");
   check_size(
       outputs.size() == inputs.size() * parts, "all_gather", texts_of(outputs), texts_of(inputs));
@@ -261,8 +270,7 @@ Group::Pending Group::gather_all(
     const at::Tensor& input = inputs[at / parts];
     const int64_t expected = parts == 1 ? input.numel() * size_ : input.numel();
     check_alike(outputs[at], input, "all_gather");
-    check_size(
-        outputs[at].numel() == expected, "all_gather", text_of(outputs[at]), text_of(input));
+    check_size(outputs[at].numel() == expected, "all_gather", text_of(outputs[at]), text_of(input));
   }
   Call call = begin(Kind::AllGather, timeout);
   call.parts = parts;
@@ -272,7 +280,7 @@ Group::Pending Group::gather_all(
   for (const at::Tensor& output : outputs) {
     write(call, output);
   }
-  return issue(std::move(call), c10d::OpType::ALLGATHER, texts_of(inputs), outputs);
+  return issue(std::move(call), c10d::OpType::ALLGATHER, texts_of(inputs), outputs, async);
 }
 
 Group::Pending Group::allgather(
@@ -280,9 +288,9 @@ Group::Pending Group::allgather(
   check_one(inputs, "all_gather");
   const auto ranks = static_cast<size_t>(size_);
   if (size_ == 1) {
-    return gather_all(flattened(outputs), inputs, 1, options.timeout);
+    return gather_all(flattened(outputs), inputs, 1, options.timeout, options.asyncOp);
   }
-  return gather_all(flattened(outputs), inputs, ranks, options.timeout);
+  return gather_all(flattened(outputs), inputs, ranks, options.timeout, options.asyncOp);
 }
 
 Group::Pending Group::allgather_coalesced(
@@ -294,21 +302,20 @@ Group::Pending Group::allgather_coalesced(
       ordered.push_back(of_rank.at(at));
     }
   }
-  return gather_all(ordered, inputs, outputs.size(), options.timeout);
+  return gather_all(ordered, inputs, outputs.size(), options.timeout, options.asyncOp);
 }
 
 Group::Pending Group::_allgather_base(
     at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) {
-  return gather_all({output}, {input}, 1, options.timeout);
+  return gather_all({output}, {input}, 1, options.timeout, options.asyncOp);
 }
 
 Group::Pending Group::allgather_into_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
-  return gather_all(outputs, inputs, 1, options.timeout);
+  return gather_all(outputs, inputs, 1, options.timeout, options.asyncOp);
 }
 
-Group::Pending Group::gather(
-    Lists& outputs, Tensors& inputs, const c10d::GatherOptions& options) {
+Group::Pending Group::gather(Lists& outputs, Tensors& inputs, const c10d::GatherOptions& options) {
   check_one(inputs, "gather");
   Call call = begin(Kind::Gather, options.timeout);
   call.root = static_cast<int>(options.rootRank);
@@ -320,14 +327,13 @@ Group::Pending Group::gather(
       texts_of(inputs));
   for (const at::Tensor& output : all) {
     check_alike(output, inputs[0], "gather");
-    check_size(
-        output.numel() == inputs[0].numel(), "gather", text_of(output), text_of(inputs[0]));
+    check_size(output.numel() == inputs[0].numel(), "gather", text_of(output), text_of(inputs[0]));
   }
   read(call, inputs[0]);
   for (const at::Tensor& output : all) {
     write(call, output);
   }
-  return issue(std::move(call), c10d::OpType::GATHER, texts_of(inputs), all);
+  return issue(std::move(call), c10d::OpType::GATHER, texts_of(inputs), all, options.asyncOp);
 }
 
 Group::Pending Group::scatter(
@@ -343,12 +349,11 @@ Group::Pending Group::scatter(
       texts_of(all));
   for (const at::Tensor& input : all) {
     check_alike(outputs[0], input, "scatter");
-    check_size(
-        outputs[0].numel() == input.numel(), "scatter", text_of(outputs[0]), text_of(input));
+    check_size(outputs[0].numel() == input.numel(), "scatter", text_of(outputs[0]), text_of(input));
     read(call, input);
   }
   write(call, outputs[0]);
-  return issue(std::move(call), c10d::OpType::SCATTER, texts_of(outputs), outputs);
+  return issue(std::move(call), c10d::OpType::SCATTER, texts_of(outputs), outputs, options.asyncOp);
 }
 
 Group::Pending Group::scatter_reduced(
@@ -356,7 +361,8 @@ Group::Pending Group::scatter_reduced(
     const Tensors& inputs,
     size_t parts,
     const c10d::ReduceOp& reduction,
-    std::chrono::milliseconds timeout) {
+    std::chrono::milliseconds timeout,
+    bool async) {
   TORCH_CHECK_VALUE(!outputs.empty(), "reduce_scatter: no tensors");
   check_size(
       inputs.size() == outputs.size() * parts,
@@ -379,33 +385,39 @@ Group::Pending Group::scatter_reduced(
   for (const at::Tensor& output : outputs) {
     write(call, output);
   }
-  return issue(std::move(call), c10d::OpType::REDUCE_SCATTER, texts_of(outputs), outputs);
+  return issue(std::move(call), c10d::OpType::REDUCE_SCATTER, texts_of(outputs), outputs, async);
 }
 
 Group::Pending Group::reduce_scatter(
     Tensors& outputs, Lists& inputs, const c10d::ReduceScatterOptions& options) {
   return scatter_reduced(
-      outputs, flattened(inputs), static_cast<size_t>(size_), options.reduceOp, options.timeout);
+      outputs,
+      flattened(inputs),
+      static_cast<size_t>(size_),
+      options.reduceOp,
+      options.timeout,
+      options.asyncOp);
 }
 
 Group::Pending Group::_reduce_scatter_base(
     at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& options) {
-  return scatter_reduced({output}, {input}, 1, options.reduceOp, options.timeout);
+  return scatter_reduced({output}, {input}, 1, options.reduceOp, options.timeout, options.asyncOp);
 }
 
 Group::Pending Group::reduce_scatter_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) {
-  return scatter_reduced(outputs, inputs, 1, options.reduceOp, options.timeout);
+  return scatter_reduced(outputs, inputs, 1, options.reduceOp, options.timeout, options.asyncOp);
 }
 
-Group::Pending Group::all_to_all(const Tensors& outputs, const Tensors& inputs, Call call) {
+Group::Pending Group::all_to_all(
+    const Tensors& outputs, const Tensors& inputs, Call call, bool async) {
   for (const at::Tensor& input : inputs) {
     read(call, input);
   }
   for (const at::Tensor& output : outputs) {
     write(call, output);
   }
-  return issue(std::move(call), c10d::OpType::ALLTOALL, texts_of(inputs), outputs);
+  return issue(std::move(call), c10d::OpType::ALLTOALL, texts_of(inputs), outputs, async);
 }
 
 Group::Pending Group::alltoall_base(
@@ -425,8 +437,7 @@ Group::Pending Group::alltoall_base(
       total += rows[rank];
     }
     TORCH_CHECK_VALUE(
-        rows.empty() ? length % size_ == 0
-                     : rows.size() == found.size() && total == length,
+        rows.empty() ? length % size_ == 0 : rows.size() == found.size() && total == length,
         "all_to_all: ",
         rows.empty() ? "the first dimension is no multiple of the ranks: "
                      : "the split sizes do not add up to the first dimension: ",
@@ -436,7 +447,7 @@ Group::Pending Group::alltoall_base(
   Call call = begin(Kind::AllToAll, options.timeout);
   call.sent = counts(input, sent);
   call.received = counts(output, received);
-  return all_to_all({output}, {input}, std::move(call));
+  return all_to_all({output}, {input}, std::move(call), options.asyncOp);
 }
 
 Group::Pending Group::alltoall(
@@ -455,11 +466,12 @@ Group::Pending Group::alltoall(
     call.sent.push_back(inputs[rank].numel());
     call.received.push_back(outputs[rank].numel());
   }
-  return all_to_all(outputs, inputs, std::move(call));
+  return all_to_all(outputs, inputs, std::move(call), options.asyncOp);
 }
 
 Group::Pending Group::barrier(const c10d::BarrierOptions& options) {
-  return issue(begin(Kind::Barrier, options.timeout), c10d::OpType::BARRIER, "", {});
+  return issue(
+      begin(Kind::Barrier, options.timeout), c10d::OpType::BARRIER, "", {}, options.asyncOp);
 }
 
 // The check before a call is one: its error names every rank that has not come.
@@ -487,8 +499,7 @@ Group::Pending Group::receive(Tensors& tensors, int from, int tag) {
   const at::Tensor& tensor = tensors[0];
   Call call;
   write(call, tensor);
-  at::Tensor flat =
-      at::empty({tensor.numel()}, at::TensorOptions().dtype(tensor.scalar_type()));
+  at::Tensor flat = at::empty({tensor.numel()}, at::TensorOptions().dtype(tensor.scalar_type()));
   Tensors received{flat.view(at::kByte)};
   auto gloo = runner_->gloo();
   Pending inner = from < 0 ? gloo->recvAnysource(received, tag) : gloo->recv(received, from, tag);
@@ -514,8 +525,9 @@ Group::Pending Group::receive(Tensors& tensors, int from, int tag) {
       if (target.promised) {
         runner->host().values().fail(target.promised, why);
       }
-      work->complete(std::make_exception_ptr(
-          c10::DistBackendError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, why)));
+      work->complete(
+          std::make_exception_ptr(
+              c10::DistBackendError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, why)));
     }
   });
   return work;

@@ -95,18 +95,28 @@ class Group final : public c10d::Backend {
   Call begin(Kind kind, std::chrono::milliseconds timeout);
   void read(Call& call, const at::Tensor& tensor);
   void write(Call& call, const at::Tensor& tensor);
-  Pending issue(Call call, c10d::OpType type, const std::string& sizes, Tensors outputs);
+  // `async`: the caller does not wait at once.
+  Pending issue(
+      Call call, c10d::OpType type, const std::string& sizes, Tensors outputs, bool async);
   Pending all_reduce(
-      Tensors& tensors, const c10d::ReduceOp& reduction, std::chrono::milliseconds timeout);
+      Tensors& tensors,
+      const c10d::ReduceOp& reduction,
+      std::chrono::milliseconds timeout,
+      bool async);
   Pending gather_all(
-      const Tensors& outputs, const Tensors& inputs, size_t parts, std::chrono::milliseconds timeout);
+      const Tensors& outputs,
+      const Tensors& inputs,
+      size_t parts,
+      std::chrono::milliseconds timeout,
+      bool async);
   Pending scatter_reduced(
       const Tensors& outputs,
       const Tensors& inputs,
       size_t parts,
       const c10d::ReduceOp& reduction,
-      std::chrono::milliseconds timeout);
-  Pending all_to_all(const Tensors& outputs, const Tensors& inputs, Call call);
+      std::chrono::milliseconds timeout,
+      bool async);
+  Pending all_to_all(const Tensors& outputs, const Tensors& inputs, Call call, bool async);
   Pending receive(Tensors& tensors, int from, int tag);
 
   c10::intrusive_ptr<Options> options_;

@@ -21,8 +21,8 @@ const DeviceValues& Host::values() {
   if (values_ == nullptr) {
     py::gil_scoped_acquire gil;
     py::object capsule = object_.attr("values")();
-    values_ = static_cast<const DeviceValues*>(
-        PyCapsule_GetPointer(capsule.ptr(), DeviceValues::kName));
+    values_ =
+        static_cast<const DeviceValues*>(PyCapsule_GetPointer(capsule.ptr(), DeviceValues::kName));
     if (values_ == nullptr) {
       throw py::error_already_set();
     }

@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <optional>
+
 #include "call.h"
 
 namespace fuse::distributed {
@@ -9,20 +11,6 @@ namespace fuse::distributed {
 namespace {
 
 using Op = c10d::ReduceOp::RedOpType;
-
-bool gloo_has(c10::ScalarType dtype) {
-  switch (dtype) {
-    case at::kFloat:
-    case at::kDouble:
-    case at::kHalf:
-    case at::kBFloat16:
-    case at::kChar:
-    case at::kByte:
-    case at::kInt:
-    case at::kLong: return true;
-    default: return false;
-  }
-}
 
 std::optional<c10d::ReduceOp> of_bools(Op op) {
   switch (op) {
@@ -48,31 +36,11 @@ at::Tensor folded(const at::Tensor& parts, Function function) {
 
 } // namespace
 
-std::optional<c10d::ReduceOp> native_reduction(
-    c10::ScalarType dtype, const c10d::ReduceOp& reduction) {
-  if (dtype == at::kBool) {
-    return of_bools(reduction.op_);
-  }
-  if (!gloo_has(dtype)) {
-    return std::nullopt;
-  }
-  switch (reduction.op_) {
-    case Op::SUM:
-    case Op::AVG:
-    case Op::PREMUL_SUM: return c10d::ReduceOp(Op::SUM);
-    case Op::PRODUCT:
-    case Op::MIN:
-    case Op::MAX: return c10d::ReduceOp(reduction.op_);
-    default: return std::nullopt;
-  }
-}
-
 at::Tensor prepared(const at::Tensor& flat, const c10d::ReduceOp& reduction) {
   if (reduction.op_ != Op::PREMUL_SUM) {
     return flat;
   }
-  const auto* factor =
-      dynamic_cast<const c10d::PreMulSumSupplement*>(reduction.supplement_.get());
+  const auto* factor = dynamic_cast<const c10d::PreMulSumSupplement*>(reduction.supplement_.get());
   TORCH_CHECK(factor != nullptr, "premul_sum without a factor: use dist._make_nccl_premul_sum");
   return factor->tensor_factor.defined()
       ? flat.mul(factor->tensor_factor.cpu().to(flat.scalar_type()))
@@ -91,7 +59,11 @@ at::Tensor reduced(const at::Tensor& parts, const c10d::ReduceOp& reduction) {
   switch (reduction.op_) {
     case Op::SUM:
     case Op::AVG:
-    case Op::PREMUL_SUM: return parts.sum(at::IntArrayRef{0}, false, dtype);
+    case Op::PREMUL_SUM:
+      if (parts.size(0) == 2) {
+        return parts[0].add(parts[1]); // the same bits in half the time
+      }
+      return parts.sum(at::IntArrayRef{0}, false, dtype);
     case Op::PRODUCT: return folded(parts, [](auto& a, auto b) { return a.mul(b); });
     case Op::MIN: return folded(parts, [](auto& a, auto b) { return at::minimum(a, b); });
     case Op::MAX: return folded(parts, [](auto& a, auto b) { return at::maximum(a, b); });

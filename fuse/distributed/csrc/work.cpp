@@ -1,40 +1,20 @@
 #include "work.h"
 
-#include <Python.h>
-#include <torch/csrc/Exceptions.h>
-
 #include <algorithm>
 
 #include "released.h"
+#include "signals.h"
 #include "threads.h"
 
 namespace fuse::distributed {
-
-namespace {
-
-constexpr auto kBetweenSignals = std::chrono::milliseconds(100);
-
-void raise_signals() {
-  PyGILState_STATE state = PyGILState_Ensure();
-  const bool raised = PyErr_CheckSignals() != 0;
-  python_error error;
-  if (raised) {
-    error.persist();
-  }
-  PyGILState_Release(state);
-  if (raised) {
-    throw error;
-  }
-}
-
-} // namespace
 
 Work::Work(int rank, c10d::OpType type, uint64_t number, std::vector<at::Tensor> outputs)
     : c10d::Work(rank, type),
       number_(number),
       outputs_(std::move(outputs)),
-      future_(c10::make_intrusive<c10::ivalue::Future>(
-          c10::ListType::create(c10::TensorType::get()))) {}
+      future_(
+          c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()))) {
+}
 
 void Work::complete(std::exception_ptr error) {
   finish(error);
@@ -48,12 +28,23 @@ void Work::complete(std::exception_ptr error) {
 }
 
 bool Work::wait(std::chrono::milliseconds timeout) {
+  try {
+    return wait_for(timeout);
+  } catch (const Interrupted& interrupted) {
+    throw interrupted.error();
+  }
+}
+
+bool Work::wait_for(std::chrono::milliseconds timeout) {
   const auto deadline = std::chrono::steady_clock::now() + timeout;
   Released released;
+  while (helper_ && !isCompleted() && helper_()) {
+  }
   std::unique_lock<std::mutex> lock(mutex_);
-  while (!cv_.wait_for(lock, kBetweenSignals, [this] { return completed_; })) {
+  while (!cv_.wait_for(
+      lock, std::chrono::milliseconds(kBetweenSignals), [this] { return completed_; })) {
     lock.unlock();
-    raise_signals();
+    run_signal_handlers();
     lock.lock();
     TORCH_CHECK_WITH(
         DistBackendError,

@@ -4,6 +4,7 @@
 #include <ATen/core/ivalue.h>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
+#include <functional>
 #include <vector>
 
 namespace fuse::distributed {
@@ -30,12 +31,19 @@ class Work final : public c10d::Work {
   int sourceRank() const override {
     return source_;
   }
+  // What a waiting thread does first, as long as it returns that there was something to do.
+  void set_helper(std::function<bool()> helper) {
+    helper_ = std::move(helper);
+  }
   void set_source(int rank) {
     source_ = rank;
   }
 
  private:
+  bool wait_for(std::chrono::milliseconds timeout);
+
   uint64_t number_;
+  std::function<bool()> helper_;
   int source_ = -1; // of what was received
   std::vector<at::Tensor> outputs_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;

@@ -24,8 +24,8 @@ struct DeviceValues {
   // The same elements in the same order as a backend array of any shape; null where the value is in
   // host memory, or not all of its storage. A new reference. GIL held.
   PyObject* (*array)(const Opaque& taken);
-  // Gives `tensor` a value that is still to come, its elements in the order that `read` has. Whoever
-  // reads it waits for `fulfil` or `fail`.
+  // Gives `tensor` a value that is still to come, its elements in the order that `read` has.
+  // Whoever reads it waits for `fulfil` or `fail`.
   Opaque (*promise)(const at::Tensor& tensor);
   // The promised value: dense host memory that nobody writes to any more. No GIL needed.
   void (*fulfil)(const Opaque& promised, at::Tensor host);

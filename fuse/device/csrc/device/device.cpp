@@ -141,11 +141,8 @@ class GuardImpl final : public c10::impl::DeviceGuardImplInterface {
   void synchronizeDevice(const c10::DeviceIndex) const override {
     synchronize();
   }
-  void record(
-      void** event,
-      const c10::Stream&,
-      const c10::DeviceIndex,
-      const c10::EventFlag flag) const override {
+  void record(void** event, const c10::Stream&, const c10::DeviceIndex, const c10::EventFlag flag)
+      const override {
     if (*event == nullptr) {
       *event = new EventPoint;
     }

@@ -7,7 +7,6 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
-#include <cstring>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -97,8 +96,40 @@ PyObject* checked(PyObject* object) {
   return object;
 }
 
+namespace {
+
+// While one lives, Dynamo leaves this thread's frames alone: the engine's, and JAX's below them.
+// Called from a function that is being compiled, they would be compiled with it. 0.1 us.
+class WithoutDynamo {
+ public:
+  WithoutDynamo() : before_(exchange(Py_None)) {}
+  ~WithoutDynamo() {
+    if (before_.get() != Py_None) {
+      PyObject *type = nullptr, *value = nullptr, *traceback = nullptr;
+      PyErr_Fetch(&type, &value, &traceback);
+      exchange(before_.get());
+      PyErr_Restore(type, value, traceback);
+    }
+  }
+  WithoutDynamo(const WithoutDynamo&) = delete;
+  WithoutDynamo& operator=(const WithoutDynamo&) = delete;
+
+ private:
+  static PyRef exchange(PyObject* callback) {
+    static PyObject* function = [] {
+      PyRef module = PyRef::steal(checked(PyImport_ImportModule("torch._C._dynamo.eval_frame")));
+      return checked(PyObject_GetAttrString(module.get(), "set_eval_frame"));
+    }();
+    return PyRef::steal(checked(PyObject_CallOneArg(function, callback)));
+  }
+  PyRef before_;
+};
+
+} // namespace
+
 PyRef call_engine(const char* method, PyRef arguments) {
   TORCH_CHECK(engine_object != nullptr, "the tpu device is not initialised: call torch.tpu.init()");
+  const WithoutDynamo plain;
   PyRef bound = PyRef::steal(checked(PyObject_GetAttrString(engine_object, method)));
   return PyRef::steal(checked(PyObject_CallObject(bound.get(), arguments.get())));
 }

@@ -85,6 +85,14 @@ void Recorder::start_trace() {
 
 void Recorder::prune(size_t most) {
   crowded_ = false;
+  ++epoch_;
+  // A compiled graph marks the last of its calls alone: those before it are in use as well.
+  root_->for_each([](TrieNode& node) {
+    for (TrieNode* step = node.parent; step != nullptr && step->last_used < node.last_used;
+         step = step->parent) {
+      step->last_used = node.last_used;
+    }
+  });
   std::vector<uint64_t> used;
   root_->for_each([&](TrieNode& node) { used.push_back(node.last_used); });
   const auto edge = used.begin() + static_cast<ptrdiff_t>(most);

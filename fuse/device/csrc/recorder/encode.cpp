@@ -45,6 +45,11 @@ double host_double(const at::Tensor& tensor) {
 
 } // namespace
 
+uint64_t host_bits(const at::Tensor& tensor) {
+  return c10::isFloatingType(tensor.scalar_type()) ? bits_of(host_double(tensor))
+                                                   : static_cast<uint64_t>(tensor.item().toLong());
+}
+
 void Recorder::Call::clear() {
   words.clear();
   scalars.clear();
@@ -195,7 +200,7 @@ void Recorder::encode_host_tensor(const at::Tensor& tensor) {
   words.push_back(head);
   call_.shape_hash = c10::hash_combine(call_.shape_hash, head);
   if (c10::isFloatingType(dtype)) {
-    call_.scalars.push_back({bits_of(host_double(tensor)), ScalarKind::Float});
+    call_.scalars.push_back({host_bits(tensor), ScalarKind::Float, tensor.unsafeGetTensorImpl()});
   } else if (c10::isComplexType(dtype)) {
     auto number = tensor.item().toComplexDouble();
     words.push_back(bits_of(number.real()));
@@ -203,7 +208,7 @@ void Recorder::encode_host_tensor(const at::Tensor& tensor) {
   } else if (dtype == c10::ScalarType::Bool) {
     words.push_back(kTagBool | static_cast<uint64_t>(tensor.item().toBool()) << 8);
   } else {
-    call_.scalars.push_back({static_cast<uint64_t>(tensor.item().toLong()), ScalarKind::Integer});
+    call_.scalars.push_back({host_bits(tensor), ScalarKind::Integer, tensor.unsafeGetTensorImpl()});
   }
 }
 
