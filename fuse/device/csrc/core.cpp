@@ -5,6 +5,7 @@
 #include "device/generator.cpp" // NOLINT
 #include "device/kernels.cpp" // NOLINT
 #include "device/module.cpp" // NOLINT
+#include "device/other_layouts.cpp" // NOLINT
 #include "device/prepare.cpp" // NOLINT
 #include "device/process.cpp" // NOLINT
 #include "device/python_bridge.cpp" // NOLINT
