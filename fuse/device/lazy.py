@@ -21,7 +21,14 @@ from fuse.device import unused
 from fuse.errors import FuseError, describe
 
 MODES = {"debug": 0, "strict": 1, "fused": 2}
-CUTS = {"host_read": 0, "synchronize": 1, "optimizer_step": 2, "collective": 5, "mode_change": 6, "compiled": 10}
+CUTS = {
+    "host_read": 0,
+    "synchronize": 1,
+    "optimizer_step": 2,
+    "collective": 5,
+    "mode_change": 6,
+    "compiled": 10,
+}
 
 FORKED = describe(
     "the tpu device was started before this process was forked: its tensors are the parent's",

@@ -30,7 +30,11 @@ OPTIMIZERS = {
 def small() -> nn.Module:
     torch.manual_seed(1)
     return nn.Sequential(
-        nn.Linear(8, 16, bias=False), nn.BatchNorm1d(16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 4)
+        nn.Linear(8, 16, bias=False),
+        nn.BatchNorm1d(16),
+        nn.GELU(),
+        nn.LayerNorm(16),
+        nn.Linear(16, 4),
     )
 
 
