@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import pytest
@@ -10,8 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-import fuse
-from tests.compile.harness import Compile, calls_of, compare_with_cpu
+from tests.compile.harness import Compile, compare_with_cpu
 
 OPTIMIZERS = {
     "SGD": lambda p: torch.optim.SGD(p, lr=0.1),
