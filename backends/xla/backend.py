@@ -16,7 +16,7 @@ import torch
 import fuse.backends.xla.rules  # noqa: F401  (fills the table of rules)
 from fuse.backends.base import Backend, Chunk
 from fuse.backends.decomposed import Decompositions
-from fuse.backends.functions import is_function
+from fuse.backends.functions import is_function, program_of
 from fuse.backends.xla import dispatch
 from fuse.backends.xla.calls import Call
 from fuse.backends.xla.cpu.platform import CpuPlatform
@@ -162,7 +162,10 @@ class XlaBackend(Backend):
             jitted = jax.jit(function, donate_argnums=donated, keep_unused=True)
             lowered = jitted.lower(words, *specs)
             compiled = lowered.compile(self.platform.options(lowered))
-        return XlaExecutable(compiled.runtime_executable(), passing, self._stacks, compiled)
+        called = filter(None, (program_of(node.target) for node in chunk.nodes))
+        storable = all(function.storable for function in called)
+        loaded = compiled.runtime_executable()
+        return XlaExecutable(loaded, passing, self._stacks, compiled, storable)
 
     def _by_element(self, node: Node) -> bool:
         """Whether a rule computes ``node`` element by element."""
@@ -175,10 +178,13 @@ class XlaBackend(Backend):
         return results
 
     def dump(self, executable: Any) -> bytes | None:
-        """``None`` too for what XLA cannot store: on CPU, a sort with a comparator of its own."""
+        """``None`` too for what XLA cannot store: on CPU, a sort with a comparator of its own.
+
+        Nor can what calls back into this process, as kernels with ``jax.debug.print`` do.
+        """
         found: XlaExecutable = executable
         try:
-            return found.dump()
+            return found.dump() if found.storable else None
         except jax.errors.JaxRuntimeError as error:
             if "UNIMPLEMENTED" not in str(error):
                 raise

@@ -35,6 +35,7 @@ from fuse.errors import ExecutionError, VerifyError, describe
 from fuse.plan.changing import Forms
 from fuse.plan.plan import Plan
 from fuse.plan.planner import plan as make_plan
+from fuse.trace.functional import qualified_name
 from fuse.trace.node import Node, Trace
 from fuse.trace.source import user_line
 from fuse.trace.spec import HALF_COMPLEX
@@ -240,7 +241,7 @@ class Engine:
         except Exception as error:
             text = describe(
                 f"the operation failed: {error}",
-                operator=f"aten::{node.op}",
+                operator=qualified_name(node.op),
                 operands=node.describe_operands(),
                 source=node.source,
             )

@@ -28,6 +28,7 @@ from fuse.cache.settings import CacheSettings
 from fuse.engine.timeline import Timeline
 from fuse.errors import ConfigError, ExecutionError, VerifyError, describe
 from fuse.plan.plan import PlannedChunk
+from fuse.trace.functional import qualified_name
 from fuse.trace.node import Node, Trace
 from fuse.trace.signature import program_text
 
@@ -234,7 +235,7 @@ def explained(explanation: Explanation, nodes: tuple[Node, ...]) -> str:
         if difference.field == "program" and difference.line <= len(nodes):
             node = nodes[difference.line - 1]
             place = node.source or "an unknown line"
-            return f"{explanation.text}\n  which is aten::{node.op} at {place}"
+            return f"{explanation.text}\n  which is {qualified_name(node.op)} at {place}"
     return explanation.text
 
 
