@@ -34,11 +34,13 @@ class Setting:
         platform: where it runs.
         steps: the operators of which a node without a rule is composed.
         updated: values that ``platform.update`` makes of the ones before them.
+        scopes: whether what a node emits carries the node's name.
     """
 
     platform: Platform
     steps: Steps
     updated: frozenset[int] = frozenset()
+    scopes: bool = False
 
 
 class Scalars:

@@ -31,6 +31,7 @@ from fuse.engine.host_calls import HostCalls
 from fuse.engine.plans import Named, Plans
 from fuse.engine.recall import Recall
 from fuse.engine.runnable import Bound, Runnable, Stage, Started, bind
+from fuse.engine.targeted import Targeted
 from fuse.engine.timeline import Timeline
 from fuse.engine.verdicts import Verdicts
 from fuse.errors import ExecutionError, VerifyError, describe
@@ -81,11 +82,11 @@ class Engine:
         self.max_operations = config.max_operations()
         self.whole = config.whole_trace()
         self.ahead = config.start_ahead()
-        self.shape_cap = config.shape_cap() if self.backend.shares_host_memory() else 0
         self._described: dict[str, tuple[Node, tuple[int, ...]]] = {}
         self._flight = Flight(config.in_flight_bytes(), self._await, self._done)
         self._converting = False
         self.observer: Timeline | None = None
+        self.targeted: Targeted | None = None
         self.inspector: Callable[[Runnable, list[Any], bytes], None] | None = None
         self.executables = Executables()
         self.compiler = Compiler(self.executables, config.compile_mode() == "background")
@@ -101,7 +102,35 @@ class Engine:
     @property
     def brief_calls(self) -> int:
         """Calls up to which a small trace that is read at once runs uncompiled; 0: none."""
-        return config.brief_calls() if self.backend.wakes_host_threads() else 0
+        return 0 if self._elsewhere() else config.brief_calls()
+
+    @property
+    def shape_cap(self) -> int:
+        """Shapes that one place compiles before it runs uncompiled; 0: any number."""
+        here = self.backend.shares_host_memory() and self.targeted is None
+        return config.shape_cap() if here else 0
+
+    def _elsewhere(self) -> bool:
+        """Whether plans are made for chunks that run on other cores than the recorder's."""
+        return self.targeted is not None or not self.backend.wakes_host_threads()
+
+    def set_target(self, targeted: Targeted | None) -> None:
+        """Plan for a target from now on, or no more; known streams must be forgotten with it."""
+        self.targeted = targeted
+        self._described.clear()
+
+    def open_target(self, name: str) -> Targeted:
+        """What is to be known of the program for a target; raises ``ConfigError``."""
+        return Targeted(self.backend.target(name), self.executables.cache, self.plans)
+
+    def _reject(self, node: Node) -> str | None:
+        """Why the backend cannot run ``node``, or the target, or ``None``."""
+        reason = self.verdicts.reject(node)
+        if reason is None and self.targeted is not None:
+            reason = self.targeted.target.reject(node)
+            if reason is not None:
+                self.targeted.refused(node, reason)
+        return reason
 
     # ---- a call never seen ------------------------------------------------------------
 
@@ -122,7 +151,7 @@ class Engine:
         known = self._described.get(call)
         if known is None:
             node = build_node(name, args, operands, tensors, writes, results, self.backend.has_rule)
-            reason = refusal(node) or self.verdicts.reject(Trace.of([(node, ())]).nodes[0])
+            reason = refusal(node) or self._reject(Trace.of([(node, ())]).nodes[0])
             if reason is not None:
                 self.host_calls.refuse(name, reason)
                 return None
@@ -150,7 +179,7 @@ class Engine:
                 zero = type(view)(view.dtype, view.shape, view.strides, 0)
                 return dynamic_bounds(operand.layout, zero)
         probe = Trace.of([(node, (place,))]).nodes[0]
-        if self.verdicts.reject(probe) is not None:
+        if self._reject(probe) is not None:
             return None
         fitting = range_of(node, place)
         return () if fitting is None else (fitting,)
@@ -184,6 +213,9 @@ class Engine:
     ) -> Runnable:
         with self._span("planning", f"{len(trace.nodes)} operations"):
             changed = self._forms.changed(trace)
+        if self.targeted is not None:
+            return self._plan_for_target(self.targeted, trace, live, donatable, read, changed)
+        with self._span("planning", f"{len(trace.nodes)} operations"):
             key = self.plans.key(self.backend, trace, live, donatable, read)
             stored = self.plans.find(key, trace, live, donatable)
         if stored is not None:
@@ -192,12 +224,28 @@ class Engine:
             except VerifyError as error:
                 self.plans.refuse(key, str(error))
         with self._span("planning", f"{len(trace.nodes)} operations"):
-            elsewhere = not self.backend.wakes_host_threads()
-            plan = make_plan(trace, live, donatable, self.whole, changed, elsewhere)
+            plan = make_plan(trace, live, donatable, self.whole, changed, self._elsewhere())
         found = self._find_all(plan, read)
         self.plans.save(key, plan, tuple((one.found.digest, one.found.label) for one in found))
         self.verdicts.save()
         return bind(plan, found, self.ahead)
+
+    def _plan_for_target(
+        self,
+        targeted: Targeted,
+        trace: Trace,
+        live: tuple[int, ...],
+        donatable: tuple[int, ...],
+        read: tuple[int, ...],
+        changed: frozenset[int],
+    ) -> Runnable:
+        """Plan as the target would; the chunks run here, and are compiled for it beside that."""
+        plan = make_plan(trace, live, donatable, self.whole, changed, self._elsewhere())
+        chunks = local_chunks(plan, read)
+        runnable = bind(plan, self._find_chunks(chunks), self.ahead)
+        runnable.planned = targeted.add(plan, chunks, donatable, read)
+        self.verdicts.save()
+        return runnable
 
     def _named(self, stored: Named, read: tuple[int, ...]) -> list[Bound]:
         """The executables that a stored plan names, or, where one is missing, those found.
@@ -213,11 +261,11 @@ class Engine:
         return found
 
     def _find_all(self, plan: Plan, read: tuple[int, ...]) -> list[Bound]:
-        """Find or compile every chunk's executable, different ones in parallel."""
-        uses = Counter(leaf.value for planned in plan.chunks for leaf in planned.inputs)
-        uses.update(value for planned in plan.chunks for value in planned.outputs)
-        uses.update(read)
-        chunks = [local_chunk(planned, uses) for planned in plan.chunks]
+        """Find or compile every chunk's executable."""
+        return self._find_chunks(local_chunks(plan, read))
+
+    def _find_chunks(self, chunks: Sequence[Chunk]) -> list[Bound]:
+        """What runs each chunk, different ones compiled in parallel."""
         keys = [key_of(self.backend, chunk) for chunk in chunks]
         wanted = {key.digest: (chunk, key) for key, chunk in zip(keys, chunks, strict=True)}
         found = self.compiler.find(self.backend, wanted)
@@ -277,6 +325,8 @@ class Engine:
             self._finish(runnable, results)
         if self.observer is not None:
             self.observer.traces.append((CUT_REASONS[reason], runnable))
+        if self.targeted is not None and runnable.planned is not None:
+            self.targeted.ran(runnable.planned, CUT_REASONS[reason])
         return results
 
     def _finish(self, runnable: Runnable, results: list[Any]) -> None:
@@ -444,6 +494,14 @@ def bound(chunk: Chunk, key: Key, found: Found | Future[Found]) -> Bound:
     if isinstance(found, Found):
         return Bound(found)
     return Bound(Found(None, key.digest, key.label, "pending"), chunk, found)
+
+
+def local_chunks(plan: Plan, read: tuple[int, ...]) -> list[Chunk]:
+    """The chunks of a plan, each with values numbered within it; ``read`` as in ``Engine.plan``."""
+    uses = Counter(leaf.value for planned in plan.chunks for leaf in planned.inputs)
+    uses.update(value for planned in plan.chunks for value in planned.outputs)
+    uses.update(read)
+    return [local_chunk(planned, uses) for planned in plan.chunks]
 
 
 def local_chunk(planned: PlannedChunk, uses: Mapping[int, int]) -> Chunk:

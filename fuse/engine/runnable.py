@@ -62,6 +62,7 @@ class Runnable:
 
     ``token`` is the position of the smallest live value, ``nbytes`` the size of all. ``starts``
     are pairs of a number of calls recorded and the number of stages that can run then.
+    ``planned`` is what ``Targeted.add`` returned for it, where it was planned for a target.
     """
 
     plan: Plan
@@ -73,6 +74,7 @@ class Runnable:
     nbytes: int
     starts: tuple[tuple[int, int], ...]
     runs: int = 0
+    planned: Any = None
 
 
 def bind(plan: Plan, executables: list[Bound], ahead: bool) -> Runnable:
