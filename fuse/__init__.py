@@ -22,6 +22,7 @@ _PUBLIC = {
     "reset_stats": "fuse.report.statistics",
     "explain": "fuse.report.explain",
     "compare": "fuse.report.comparison",
+    "compile_for": "fuse.report.target",
 }
 __all__ = ["__version__", *_PUBLIC]
 

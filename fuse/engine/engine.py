@@ -97,6 +97,8 @@ class Engine:
         self._forms = Forms()
         self._numbers = Numbers()
         self._process = os.getpid()
+        name = config.target()
+        self.targeted = None if name is None else self.open_target(name)
         call_at_exit(self._save)
 
     @property
@@ -468,6 +470,8 @@ class Engine:
     def _save(self) -> None:
         if self._process != os.getpid():
             return  # a forked child: what it inherited is its parent's to store
+        if self.targeted is not None and config.target() is not None:
+            self.targeted.finish()
         self.verdicts.save(final=True)
         self.recall.save()
 

@@ -8,6 +8,7 @@ target.
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -100,6 +101,10 @@ class Targeted:
             self._estimates[key.digest] = self._pool.submit(lambda: self._find(chunk, key))
         return self._estimates[key.digest]
 
+    def digest(self, chunk: Chunk) -> str:
+        """What names a chunk among those for this target."""
+        return self._key(chunk).digest
+
     def estimate(self, chunk: Chunk, seconds: float | None = None) -> Estimate:
         """What ``submit`` is for, waited for; raises ``TimeoutError`` after ``seconds``."""
         return self.submit(chunk).result(seconds)
@@ -145,9 +150,23 @@ class Targeted:
         self._cache.flush()
         return list(found)
 
-    def close(self) -> None:
-        """End the compiler; what is not compiled by now is refused as not done."""
-        self._pool.stop(0.0)
+    def finish(self) -> None:
+        """Wait for the compiler and say on the standard error what it made: ``FUSE_TARGET``."""
+        name, waiting = self.target.name, self.pending()
+        if waiting:
+            sys.stderr.write(f"fuse: {name}: waiting for {waiting} chunks to compile\n")
+        answers = [future.result() for future in list(self._estimates.values())]
+        refused = [answer for answer in answers if answer.error]
+        cycles = sum(
+            self.estimate(chunk).cycles for number in self.runs
+            for chunk in self.plans[number].chunks
+        )  # fmt: skip
+        sys.stderr.write(
+            f"fuse: {name}: {len(answers)} chunks, {len(refused)} refused, {cycles:,} cycles for "
+            f"all of {len(self.runs)} traces (its compiler's estimate; no TPU ran)\n"
+        )
+        for answer in refused:
+            sys.stderr.write(f"fuse: {name}: {answer.kind}: {answer.error.splitlines()[0]}\n")
         self.target.close()
 
     def _key(self, chunk: Chunk) -> Key:

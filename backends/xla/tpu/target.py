@@ -137,7 +137,7 @@ def _environment(target: TargetName) -> dict[str, str]:
 
 
 class TpuTarget(Target):
-    """Final. Workers start with the first chunk, and live until ``close``."""
+    """Final. Workers start when a chunk needs one, and live until ``close``."""
 
     def __init__(self, target: TargetName, seconds: float = SECONDS) -> None:
         """Raises ``ConfigError`` where libtpu is not installed; starts nothing."""
@@ -154,7 +154,6 @@ class TpuTarget(Target):
             self._idle.put(None)
         self._lock = threading.Lock()
         self._workers: set[Worker] = set()
-        self._closed = False
         self._fingerprint: dict[str, str] | None = None
 
     def describe(self) -> dict[str, str]:  # noqa: D102
@@ -211,8 +210,6 @@ class TpuTarget(Target):
             self._idle.put(worker)
 
     def _start(self) -> Worker:
-        if self._closed:
-            raise Ended("aborted", f"target {self.name} is closed")
         worker = Worker(self._target)
         with self._lock:
             self._workers.add(worker)
@@ -220,7 +217,6 @@ class TpuTarget(Target):
         return worker
 
     def close(self) -> None:  # noqa: D102
-        self._closed = True
         with self._lock:
             workers, self._workers = self._workers, set()
         for worker in workers:
