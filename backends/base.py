@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fuse.backends.estimates import Estimate, Machine
+from fuse.backends.estimates import AS_IT_IS, Estimate, Machine, Variant
 from fuse.errors import ConfigError, describe
 from fuse.trace.node import Leaf, Node
 
@@ -72,7 +72,7 @@ class Target(ABC):
         """Why ``Backend.reject`` refuses ``node`` on a host of the target, or ``None``."""
 
     @abstractmethod
-    def compile(self, chunk: Chunk) -> tuple[Estimate, bytes]:
+    def compile(self, chunk: Chunk, variant: Variant = AS_IT_IS) -> tuple[Estimate, bytes]:
         """The compiler's estimate, and the executable as ``Backend.dump`` gives it there.
 
         Waits for it, for a bounded time. Without bytes where the compiler refuses.

@@ -10,6 +10,23 @@ FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True)
+class Variant:
+    """Another way to compile a chunk, to say what it would gain. It is never run.
+
+    Attributes:
+        precision: of float32 products, as ``torch.set_float32_matmul_precision``; empty for the
+            one that is set.
+        joined_heads: heads of an attention that are computed as one of their joint width.
+    """
+
+    precision: str = ""
+    joined_heads: int = 1
+
+
+AS_IT_IS = Variant()
+
+
+@dataclass(frozen=True, slots=True)
 class Cost:
     """One instruction of the optimised program.
 

@@ -30,10 +30,12 @@ def lowered(
     platform: Platform,
     decompositions: Decompositions,
     device: jax.Device | None = None,
+    joined_heads: int = 1,
 ) -> tuple[Any, Passing]:
     """What ``jax.jit`` lowers ``chunk`` to, and how its arrays go in and out.
 
     ``device``: the one to lower for, which need not exist; by default JAX's first.
+    ``joined_heads``: see ``Setting``.
     """
     added = sums(chunk)
     apart = {place for one in added for place in one.nodes}
@@ -44,7 +46,8 @@ def lowered(
     merged += platform.calls(program, {place for one in merged for place in one.nodes})
     order = ordered(program, merged)
     updated = platform.updates(program)
-    setting = Setting(platform, decompositions.get, updated, scopes=platform.name != "cpu")
+    scopes = platform.name != "cpu"
+    setting = Setting(platform, decompositions.get, updated, scopes, joined_heads)
     function = emit_chunk(program, order, stacks, setting)
     where: dict[str, Any] = {}
     if device is not None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from fuse.backends.base import Chunk, Target
-from fuse.backends.estimates import Estimate
+from fuse.backends.estimates import AS_IT_IS, Estimate, Variant
 from fuse.cache.key import Key
 from fuse.cache.tiered import TieredCache
 from fuse.engine.executables import compile_fields, first_line, key_of, program_fields
@@ -94,20 +94,22 @@ class Targeted:
         """Note an operation that runs on the host because the target cannot run it."""
         self.host_calls.setdefault(f"{node.op} {node.describe_operands()}", HostCall(node, reason))
 
-    def submit(self, chunk: Chunk) -> Future[Estimate]:
+    def submit(self, chunk: Chunk, variant: Variant = AS_IT_IS) -> Future[Estimate]:
         """The estimate of a chunk, once it is there; equal chunks are compiled once."""
-        key = self._key(chunk)
+        key = self._key(chunk, variant)
         if key.digest not in self._estimates:
-            self._estimates[key.digest] = self._pool.submit(lambda: self._find(chunk, key))
+            self._estimates[key.digest] = self._pool.submit(
+                lambda: self._find(chunk, key, variant)
+            )
         return self._estimates[key.digest]
 
     def digest(self, chunk: Chunk) -> str:
         """What names a chunk among those for this target."""
         return self._key(chunk).digest
 
-    def estimate(self, chunk: Chunk, seconds: float | None = None) -> Estimate:
-        """What ``submit`` is for, waited for; raises ``TimeoutError`` after ``seconds``."""
-        return self.submit(chunk).result(seconds)
+    def estimate(self, chunk: Chunk, variant: Variant = AS_IT_IS) -> Estimate:
+        """What ``submit`` is for, waited for: as long as the target waits for its compiler."""
+        return self.submit(chunk, variant).result()
 
     def culprits(self, chunk: Chunk) -> list[tuple[Node, Estimate]]:
         """The operations of a refused chunk that are refused alone as well."""
@@ -169,17 +171,19 @@ class Targeted:
             sys.stderr.write(f"fuse: {name}: {answer.kind}: {answer.error.splitlines()[0]}\n")
         self.target.close()
 
-    def _key(self, chunk: Chunk) -> Key:
+    def _key(self, chunk: Chunk, variant: Variant = AS_IT_IS) -> Key:
         fields = {"kind": "estimate", **program_fields(chunk), **compile_fields("xla")}
-        label = f"estimate for {self.target.name}{first_line(chunk)}"
-        return Key.of(fields | self.target.describe(), label=label)
+        fields |= self.target.describe() | {"joined heads": str(variant.joined_heads)}
+        if variant.precision:
+            fields["float32 products"] = variant.precision
+        return Key.of(fields, label=f"estimate for {self.target.name}{first_line(chunk)}")
 
-    def _find(self, chunk: Chunk, key: Key) -> Estimate:
+    def _find(self, chunk: Chunk, key: Key, variant: Variant) -> Estimate:
         stored = self._cache.get(key, Estimate.from_bytes)
         if stored is not None:
             return stored
-        estimate, executable = self.target.compile(chunk)
-        if executable:
+        estimate, executable = self.target.compile(chunk, variant)
+        if executable and variant == AS_IT_IS:
             self._store(chunk, executable)
         if estimate.kind in ("", "refused"):  # an abort may have been the machine's fault
             self._cache.put(key, estimate, Estimate.to_bytes)

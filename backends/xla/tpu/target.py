@@ -13,6 +13,7 @@ import sys
 import tempfile
 import threading
 import time
+from dataclasses import replace
 from typing import Any, Final
 
 import jax
@@ -20,7 +21,7 @@ import torch
 
 from fuse.backends.base import Chunk, Target
 from fuse.backends.decomposed import Decompositions
-from fuse.backends.estimates import Estimate
+from fuse.backends.estimates import AS_IT_IS, Estimate, Variant
 from fuse.backends.xla.lowering import rejection
 from fuse.backends.xla.rules.registry import RULES
 from fuse.backends.xla.tpu.platform import TpuPlatform
@@ -76,9 +77,9 @@ class Worker:
             )
         self.fingerprint: dict[str, str] = ready
 
-    def compile(self, chunk: Chunk, precision: str, seconds: float) -> tuple[Estimate, bytes]:
+    def compile(self, chunk: Chunk, variant: Variant, seconds: float) -> tuple[Estimate, bytes]:
         """Its answer; raises ``Ended`` where there is none, and the worker is of no use then."""
-        data = pickle.dumps((chunk, precision))
+        data = pickle.dumps((chunk, variant))
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(len(data).to_bytes(_LENGTH, "big") + data)
@@ -180,12 +181,15 @@ class TpuTarget(Target):
             self._rejections[key] = rejection(node, self._platform, self._decompositions)
         return self._rejections[key]
 
-    def compile(self, chunk: Chunk) -> tuple[Estimate, bytes]:  # noqa: D102
-        precision = torch.get_float32_matmul_precision()
+    def compile(  # noqa: D102
+        self, chunk: Chunk, variant: Variant = AS_IT_IS
+    ) -> tuple[Estimate, bytes]:
+        precision = variant.precision or torch.get_float32_matmul_precision()
+        variant = replace(variant, precision=precision)
         started = time.perf_counter()
         try:
             with self._worker() as worker:
-                return worker.compile(chunk, precision, self._seconds)
+                return worker.compile(chunk, variant, self._seconds)
         except (Ended, ConfigError) as error:
             seconds = time.perf_counter() - started
             kind = error.kind if isinstance(error, Ended) else "aborted"

@@ -20,7 +20,7 @@ from jax.experimental import topologies
 
 from fuse.backends.base import Chunk
 from fuse.backends.decomposed import Decompositions
-from fuse.backends.estimates import Estimate
+from fuse.backends.estimates import Estimate, Variant
 from fuse.backends.xla.backend import surroundings
 from fuse.backends.xla.executable import stored
 from fuse.backends.xla.lowering import lowered
@@ -58,10 +58,12 @@ class Compiler:
         """The fields of the same name of a backend on a host of the target."""
         return {**surroundings("xla", self.devices), **self.platform.fingerprint()}
 
-    def compile(self, chunk: Chunk) -> tuple[Estimate, bytes]:
+    def compile(self, chunk: Chunk, variant: Variant) -> tuple[Estimate, bytes]:
         """The estimate and the executable; raises what the compiler says."""
         started = time.perf_counter()
-        program, passing = lowered(chunk, self.platform, self.decompositions, self.devices[0])
+        program, passing = lowered(
+            chunk, self.platform, self.decompositions, self.devices[0], variant.joined_heads
+        )
         with jax.enable_x64(True):
             compiled = program.compile(self.platform.options(program))
         executable = compiled.runtime_executable()
@@ -106,11 +108,11 @@ def receive(stream: IO[bytes]) -> Any:
     return pickle.loads(stream.read(LENGTH.unpack(head)[0]))  # noqa: S301  (of our own process)
 
 
-def answer(compiler: Compiler, chunk: Chunk, precision: str) -> tuple[Estimate, bytes]:
+def answer(compiler: Compiler, chunk: Chunk, variant: Variant) -> tuple[Estimate, bytes]:
     """What the compiler makes of a chunk, an error included."""
-    torch.set_float32_matmul_precision(precision)
+    torch.set_float32_matmul_precision(variant.precision)
     try:
-        return compiler.compile(chunk)
+        return compiler.compile(chunk, variant)
     except Exception as error:  # noqa: BLE001  (it is the answer)
         text = f"{type(error).__name__}: {error}"[:ERROR_LENGTH]
         return Estimate(error=text, kind="refused"), b""
