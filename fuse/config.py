@@ -63,6 +63,11 @@ def collectives() -> str:
     return choice("FUSE_COLLECTIVES", os.environ.get("FUSE_COLLECTIVES", "auto"), COLLECTIVES)
 
 
+def target() -> str | None:
+    """``FUSE_TARGET``: a TPU to plan and compile for beside the program's own run, as ``v5e``."""
+    return os.environ.get("FUSE_TARGET") or None
+
+
 def host_fallback() -> str:
     """``FUSE_HOST_FALLBACK``: warn (once an operator, the default), error, or silent."""
     return choice("FUSE_HOST_FALLBACK", os.environ.get("FUSE_HOST_FALLBACK", "warn"), FALLBACKS)
