@@ -6,15 +6,18 @@ implemented. Arrays are the backend's own objects; the engine only passes them o
 
 from __future__ import annotations
 
+import inspect
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fuse.errors import UnsupportedError, describe
+from fuse.backends.estimates import AS_IT_IS, Estimate, Machine, Variant
+from fuse.errors import ConfigError, UnsupportedError, describe
 from fuse.trace.node import Leaf, Node
 
 
@@ -47,8 +50,51 @@ class Chunk:
         return "\n".join([head, *(f"  {node}" for node in self.nodes)])
 
 
+class Target(ABC):
+    """A machine that is not here, whose compiler is: chunks are compiled for it, and not run.
+
+    Safe to share by threads. What the compiler does to itself is a refusal, never an exception.
+    """
+
+    name: str
+    machine: Machine
+
+    @abstractmethod
+    def describe(self) -> dict[str, str]:
+        """Labelled fields that an estimate depends on beside the program; starts no compiler."""
+
+    @abstractmethod
+    def fingerprint(self) -> dict[str, str]:
+        """What ``Backend.fingerprint`` says on a host of the target; starts the compiler.
+
+        Raises ``ConfigError`` where the compiler does not know the target.
+        """
+
+    @abstractmethod
+    def reject(self, node: Node) -> str | None:
+        """Why ``Backend.reject`` refuses ``node`` on a host of the target, or ``None``."""
+
+    @abstractmethod
+    def compile(self, chunk: Chunk, variant: Variant = AS_IT_IS) -> tuple[Estimate, bytes]:
+        """The compiler's estimate, and the executable as ``Backend.dump`` gives it there.
+
+        Waits for it, for a bounded time. Without bytes where the compiler refuses.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the compiler's processes; what is being compiled ends with an error."""
+
+
 class Backend(ABC):
-    """Compiles and runs chunks, and moves arrays."""
+    """Compiles and runs chunks, and moves arrays.
+
+    This is all that engine, planner and recorder ask of a backend; what is not abstract has an
+    answer that is right for most.
+
+    Attributes:
+        name: what ``fuse.get_backend`` says.
+    """
 
     name: str
     options: Mapping[str, str | bool | int | float] = {}
@@ -58,9 +104,17 @@ class Backend(ABC):
     def fingerprint(self) -> dict[str, str]:
         """Labelled fields that a compiled chunk depends on beside the program itself."""
 
+    def sources(self) -> Sequence[Path]:
+        """The files whose text decides what an executable is: all Python files beside its own."""
+        return sorted(Path(inspect.getfile(type(self))).parent.rglob("*.py"))
+
     @abstractmethod
     def device_count(self) -> int:
         """How many devices PyTorch sees."""
+
+    def device_name(self) -> str:
+        """The platform's own name of its devices."""
+        return "host"
 
     @abstractmethod
     def shares_host_memory(self) -> bool:
@@ -100,6 +154,18 @@ class Backend(ABC):
     @abstractmethod
     def compile(self, chunk: Chunk) -> Any:
         """Return an executable for ``chunk``."""
+
+    def target(self, name: str) -> Target:
+        """The target called ``name``: see ``Target``.
+
+        Raises ``ConfigError`` for one that there is not, and where its compiler is not installed.
+        """
+        raise ConfigError(
+            describe(
+                f"the {self.name} backend compiles for no target, so not for {name!r}",
+                remedy="use the xla backend",
+            )
+        )
 
     @abstractmethod
     def execute(self, executable: Any, scalars: bytes, arrays: Sequence[Any]) -> list[Any]:

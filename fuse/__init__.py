@@ -26,6 +26,7 @@ _PUBLIC = {
     "jax_call": "fuse.kernels.kernel",
     "to_jax": "fuse.kernels.interchange",
     "from_jax": "fuse.kernels.interchange",
+    "compile_for": "fuse.report.target",
 }
 __all__ = ["__version__", *_PUBLIC]
 

@@ -1,6 +1,6 @@
 """The tree's import rules, read from the sources; no module is imported for it.
 
-    commands > (report | torch_tpu) > (modes | kernels) > device > engine
+    commands > (report | torch_tpu) > (modes | kernels | distributed) > compile > device > engine
              > (plan | backends | cache) > (trace | native) > (errors, config, versions)
 
 A module may import what stands strictly below it, and its own folder; plan, backends and cache
@@ -34,7 +34,8 @@ LEVELS = (
     ("plan", "backends", "cache"),
     ("engine",),
     ("device",),
-    ("modes", "kernels"),
+    ("compile",),
+    ("modes", "kernels", "distributed"),
     ("report", "examples", "torch_tpu"),
     ("commands",),
 )

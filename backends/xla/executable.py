@@ -79,8 +79,7 @@ class XlaExecutable:
 
     def dump(self) -> bytes:
         """The executable as bytes: a short JSON head, then what XLA serialises."""
-        head = json.dumps(asdict(self._passing)).encode()
-        return b"".join((_MAGIC, len(head).to_bytes(4, "big"), head, self._loaded.serialize()))
+        return stored(self._passing, self._loaded.serialize())
 
     @staticmethod
     def load(data: bytes, stacks: Stacks) -> XlaExecutable:
@@ -106,3 +105,9 @@ class XlaExecutable:
             places=tuple(head["places"]),
         )
         return XlaExecutable(loaded, passing, stacks)
+
+
+def stored(passing: Passing, serialised: bytes) -> bytes:
+    """What ``XlaExecutable.load`` takes: how arrays are passed, and what XLA serialised."""
+    head = json.dumps(asdict(passing)).encode()
+    return b"".join((_MAGIC, len(head).to_bytes(4, "big"), head, serialised))

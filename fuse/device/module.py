@@ -147,7 +147,7 @@ _maybe_exchange_device = _exchange_device
 def get_device_name(which: Any = None) -> str:
     """The platform's own name of a device, for example ``cpu`` or ``NVIDIA H200``."""
     _lazy_init()
-    return str(lazy.engine().backend.fingerprint().get("device kind", "host"))
+    return str(lazy.engine().backend.device_name())
 
 
 def get_device_capability(which: Any = None) -> tuple[int, int]:
@@ -191,12 +191,20 @@ class Stream(torch.Stream):
 
 
 class Event(torch.Event):
-    """A point in the queue; complete once what was recorded before it has run."""
+    """A point in the queue; complete once what was recorded before it has run.
+
+    Recording one neither hands on nor waits, unless it times: it remembers the position.
+    """
 
     def __new__(cls, enable_timing: bool = False, blocking: bool = False) -> Event:
         """An event, which times if asked to."""
         _lazy_init()
         return super().__new__(cls, device="tpu", enable_timing=enable_timing, blocking=blocking)
+
+    def record(self, stream: torch.Stream | None = None) -> Event:  # type: ignore[override]
+        """Remember the present position of the queue; returns the event."""
+        super().record(stream)
+        return self
 
 
 def current_stream(which: Any = None) -> torch.Stream:

@@ -58,7 +58,6 @@ REFUSING = frozenset(
         "searchsorted.Scalar",
         "searchsorted.Tensor",
         "take",
-        "one_hot",
         "multi_margin_loss",
         "multinomial",
     }

@@ -15,9 +15,9 @@ from fuse.backends.numpy import views
 from fuse.backends.registry import get_backend
 from fuse.cache.errors import CacheMissError
 from fuse.device import lazy
-from fuse.engine.engine import Engine, local_chunk
+from fuse.engine.engine import Engine
 from fuse.engine.executables import key_of
-from fuse.engine.runnable import Runnable
+from fuse.engine.runnable import Runnable, local_chunk
 from fuse.errors import ConfigError, describe
 from fuse.plan.plan import PlannedChunk
 from fuse.plan.scalars import compact_scalars
@@ -135,7 +135,7 @@ def _checked(backends: Sequence[str]) -> tuple[str, str]:
         raise ConfigError(
             describe(f"backends={backends!r} are not two names", remedy=f"choose two of {names}")
         )
-    one, other = (config.choice("backend", name, config.BACKENDS) for name in backends)
+    one, other = (get_backend(name).name for name in backends)
     return one, other
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import sys
+import threading
+from collections.abc import Iterator
 from types import FrameType
 
 import torch
@@ -26,6 +29,21 @@ def is_users(filename: str) -> bool:
     return not filename.startswith(_OWN) and not filename.startswith("<")
 
 
+_given = threading.local()
+
+
+@contextlib.contextmanager
+def in_place_of_frames(line: str) -> Iterator[None]:
+    """Calls of this thread in the block come from ``line``: those of a compiled graph, whose frames
+    are not the user's. Empty: from the frames after all."""
+    before = getattr(_given, "line", "")
+    _given.line = line
+    try:
+        yield
+    finally:
+        _given.line = before
+
+
 def _is_users(frame: FrameType) -> bool:
     return is_users(frame.f_code.co_filename)
 
@@ -36,6 +54,9 @@ def user_line() -> str:
     Backward operations have no Python frame of the user's: they are named by the autograd
     node that runs them. Called on the first sight of an operation only.
     """
+    given: str = getattr(_given, "line", "")
+    if given:
+        return given
     frame = sys._getframe(1)
     while frame is not None:
         if _is_users(frame):

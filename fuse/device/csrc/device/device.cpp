@@ -75,8 +75,20 @@ class PinnedAllocator final : public c10::Allocator {
   std::unordered_set<const void*> pinned_;
 };
 
+// Waits until everything handed on so far has run.
+void await_device() {
+  GilGuard gil;
+  call_engine("wait", pack());
+}
+
+bool is_idle() {
+  GilGuard gil;
+  return call_engine("idle", pack()).get() == Py_True;
+}
+
 // One in-order queue a device: every stream is the default stream, an event is complete
-// once everything recorded before it has run.
+// once everything recorded before it has run. Recording one hands nothing on and waits for nothing:
+// it remembers how far the stream had come.
 class GuardImpl final : public c10::impl::DeviceGuardImplInterface {
  public:
   c10::DeviceType type() const override {
@@ -129,28 +141,55 @@ class GuardImpl final : public c10::impl::DeviceGuardImplInterface {
   void synchronizeDevice(const c10::DeviceIndex) const override {
     synchronize();
   }
-  void record(void** event, const c10::Stream&, const c10::DeviceIndex, const c10::EventFlag)
+  void record(void** event, const c10::Stream&, const c10::DeviceIndex, const c10::EventFlag flag)
       const override {
     if (*event == nullptr) {
-      *event = new double;
+      *event = new EventPoint;
     }
-    synchronize(); // an event on an in-order queue: what came before has been handed on
-    *static_cast<double*>(*event) = now_milliseconds();
+    auto& point = *static_cast<EventPoint*>(*event);
+    if (flag == c10::EventFlag::BACKEND_DEFAULT) { // it times: what came before has to have run
+      synchronize();
+      point.milliseconds = now_milliseconds();
+    }
+    point.at = Recorder::global().position();
   }
   void block(void*, const c10::Stream&) const override {}
-  bool queryEvent(void*) const override {
-    return true;
+  bool queryEvent(void* event) const override {
+    if (event == nullptr) {
+      return true;
+    }
+    hand_on(event);
+    return is_idle();
   }
-  void synchronizeEvent(void*) const override {
-    synchronize();
+  void synchronizeEvent(void* event) const override {
+    if (event != nullptr) {
+      hand_on(event);
+      await_device();
+    }
   }
   void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override {
-    delete static_cast<double*>(event);
+    delete static_cast<EventPoint*>(event);
   }
   double elapsedTime(void* first, void* second, const c10::DeviceIndex) const override {
     TORCH_CHECK(
         first != nullptr && second != nullptr, "both events must be recorded before elapsed_time");
-    return *static_cast<double*>(second) - *static_cast<double*>(first);
+    return static_cast<EventPoint*>(second)->milliseconds -
+        static_cast<EventPoint*>(first)->milliseconds;
+  }
+
+ private:
+  // Where in the queue an event was recorded.
+  struct EventPoint {
+    Position at;
+    double milliseconds = 0;
+  };
+
+  // Hands on what had been recorded when the event was.
+  static void hand_on(const void* event) {
+    const Position& at = static_cast<const EventPoint*>(event)->at;
+    if (at.operations != 0 && Recorder::global().position().trace == at.trace) {
+      Recorder::global().cut(CutReason::Synchronize);
+    }
   }
 };
 
@@ -235,8 +274,7 @@ c10::DeviceIndex current_device() {
 
 void synchronize() {
   Recorder::global().cut(CutReason::Synchronize);
-  GilGuard gil;
-  call_engine("wait", pack());
+  await_device();
 }
 
 double now_milliseconds() {

@@ -5,7 +5,9 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include "device/device.h"
+#include "device/exchange.h"
 #include "device/generator.h"
+#include "device/graphs.h"
 #include "device/kernels.h"
 #include "device/python_bridge.h"
 #include "device/sharing.h"
@@ -218,6 +220,10 @@ PyObject* shut_down(PyObject*, PyObject* unfinished) {
   Py_RETURN_NONE;
 }
 
+PyCFunction fast(PyObject* (*function)(PyObject*, PyObject* const*, Py_ssize_t)) {
+  return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
+}
+
 PyMethodDef methods[] = {
     {"initialise", initialise, METH_VARARGS, "Register kernels and hooks; takes the engine."},
     {"set_mode", set_mode, METH_O, "0 debug, 1 strict, 2 fused; cuts first."},
@@ -226,6 +232,10 @@ PyMethodDef methods[] = {
     {"set_shape_cap", set_shape_cap, METH_O, "Shapes one place may have before it is capped."},
     {"set_brief_calls", set_brief_calls, METH_O, "Calls up to which a trace is brief; 0: none."},
     {"cut", cut, METH_O, "Cut with the reason of this number."},
+    {"graph", make_graph, METH_O, "A compiled graph; takes whether its calls stand alone."},
+    {"replay", fast(replay_graph), METH_FASTCALL, "Record a graph that is known here, or None."},
+    {"begin_capture", fast(begin_capture), METH_FASTCALL, "What follows is a graph's."},
+    {"end_capture", fast(end_capture), METH_FASTCALL, "It ends: keep it, or say why not."},
     {"forget", forget, METH_NOARGS, "Drop every known stream."},
     {"stats", stats, METH_NOARGS, "Counters of the recorder."},
     {"reset_stats", reset_stats, METH_NOARGS, "Set the counters to zero."},
@@ -256,5 +266,16 @@ PyModuleDef definition = {
 } // namespace fuse
 
 PyMODINIT_FUNC PyInit__core() {
-  return PyModule_Create(&fuse::definition);
+  PyObject* module = PyModule_Create(&fuse::definition);
+  if (module == nullptr) {
+    return nullptr;
+  }
+  auto* table = const_cast<fuse::DeviceValues*>(&fuse::device_values()); // capsules hold void*
+  PyObject* values = PyCapsule_New(table, fuse::DeviceValues::kName, nullptr);
+  if (values == nullptr || PyModule_AddObject(module, "values", values) != 0) {
+    Py_XDECREF(values);
+    Py_DECREF(module);
+    return nullptr;
+  }
+  return module;
 }
