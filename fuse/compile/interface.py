@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pkgutil
 from typing import Any
 
 import torch
 from torch._dynamo import device_interface, trace_rules
 from torch._dynamo.variables.optimizer import OptimizerVariable
+
+import fuse
 
 
 class Interface(device_interface.DeviceInterface):
@@ -69,8 +72,13 @@ def _count_steps_on_the_device() -> None:
 
 
 def register() -> None:
-    """Make Dynamo ask ``Interface``, and leave this package's frames alone."""
-    trace_rules.add("fuse")
+    """Make Dynamo ask ``Interface``, and leave this package's frames alone.
+
+    Not those of kernels, whose calls are a few lines of Python around an operator.
+    """
+    for part in pkgutil.iter_modules(fuse.__path__):
+        if part.name != "kernels":
+            trace_rules.add(f"fuse.{part.name}")
     _count_steps_on_the_device()
     # Its table is filled lazily, over what is there already: so have it filled first.
     device_interface.get_interface_for_device("cpu")
