@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from fuse.backends.estimates import AS_IT_IS, Estimate, Machine, Variant
+from fuse.errors import ConfigError, describe
 from fuse.trace.node import Leaf, Node
 
 
@@ -45,6 +47,42 @@ class Chunk:
             f"donated={list(self.donated)}) -> {', '.join(f'%{v}' for v in self.outputs)}"
         )
         return "\n".join([head, *(f"  {node}" for node in self.nodes)])
+
+
+class Target(ABC):
+    """A machine that is not here, whose compiler is: chunks are compiled for it, and not run.
+
+    Safe to share by threads. What the compiler does to itself is a refusal, never an exception.
+    """
+
+    name: str
+    machine: Machine
+
+    @abstractmethod
+    def describe(self) -> dict[str, str]:
+        """Labelled fields that an estimate depends on beside the program; starts no compiler."""
+
+    @abstractmethod
+    def fingerprint(self) -> dict[str, str]:
+        """What ``Backend.fingerprint`` says on a host of the target; starts the compiler.
+
+        Raises ``ConfigError`` where the compiler does not know the target.
+        """
+
+    @abstractmethod
+    def reject(self, node: Node) -> str | None:
+        """Why ``Backend.reject`` refuses ``node`` on a host of the target, or ``None``."""
+
+    @abstractmethod
+    def compile(self, chunk: Chunk, variant: Variant = AS_IT_IS) -> tuple[Estimate, bytes]:
+        """The compiler's estimate, and the executable as ``Backend.dump`` gives it there.
+
+        Waits for it, for a bounded time. Without bytes where the compiler refuses.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the compiler's processes; what is being compiled ends with an error."""
 
 
 class Backend(ABC):
@@ -101,6 +139,18 @@ class Backend(ABC):
     @abstractmethod
     def compile(self, chunk: Chunk) -> Any:
         """Return an executable for ``chunk``."""
+
+    def target(self, name: str) -> Target:
+        """The target called ``name``: see ``Target``.
+
+        Raises ``ConfigError`` for one that there is not, and where its compiler is not installed.
+        """
+        raise ConfigError(
+            describe(
+                f"the {self.name} backend compiles for no target, so not for {name!r}",
+                remedy="use the xla backend",
+            )
+        )
 
     @abstractmethod
     def execute(self, executable: Any, scalars: bytes, arrays: Sequence[Any]) -> list[Any]:

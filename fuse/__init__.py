@@ -24,6 +24,7 @@ _PUBLIC = {
     "compare": "fuse.report.comparison",
     "kernel": "fuse.kernels.kernel",
     "jax_call": "fuse.kernels.kernel",
+    "compile_for": "fuse.report.target",
 }
 __all__ = ["__version__", *_PUBLIC]
 

@@ -74,3 +74,17 @@ def check(package: str, version: str) -> None:
             VersionWarning,
             stacklevel=2,
         )
+
+
+FLOAT8_MOST = 448.0
+"""The largest number of float8_e4m3fn."""
+
+
+@functools.cache
+def float8_saturates() -> bool:
+    """Whether PyTorch converts what is larger to that, infinities too; older ones make NaN of it.
+
+    The CPU's kernel is asked, once: the device's rules do as it does.
+    """
+    most = torch.tensor([2 * FLOAT8_MOST]).to(torch.float8_e4m3fn).float()
+    return bool(most.isfinite().all())

@@ -15,6 +15,7 @@ from fuse.backends.decomposed import Decompositions
 from fuse.backends.functions import is_function
 from fuse.backends.numpy.interpret import refusal, run_chunk
 from fuse.backends.numpy.rules.registry import RULES
+from fuse.backends.subnormals import FlushedSubnormals
 from fuse.trace.node import HostArg, Node, NumberArg
 from fuse.trace.signature import signature
 from fuse.trace.spec import HALF_COMPLEX
@@ -74,7 +75,8 @@ class NumpyBackend(Backend):
         return chunk
 
     def execute(self, executable: Any, scalars: bytes, arrays: Sequence[Any]) -> list[Any]:  # noqa: D102
-        return run_chunk(executable, scalars, arrays, self.decompositions.get)
+        with FlushedSubnormals():
+            return run_chunk(executable, scalars, arrays, self.decompositions.get)
 
     def dump(self, executable: Any) -> bytes | None:
         """``None``: there is nothing a later process would save by reading it."""

@@ -114,8 +114,8 @@ class _Printer:
             return f"{self.text(value.__func__)} of {self.text(value.__self__)}"
         if dataclasses.is_dataclass(value):
             fields = [field.name for field in dataclasses.fields(value) if field.compare]
-            parts = [f"{name}={self.text(getattr(value, name))}" for name in fields]
-            return f"{kind}({', '.join(parts)})"
+            given = ", ".join(f"{name}={self.text(getattr(value, name))}" for name in fields)
+            return f"{kind}({given})"
         if isinstance(value, partial):
             return f"partial {self._listed((value.func, value.args, value.keywords))}"
         text = repr(value)

@@ -43,7 +43,8 @@ class JaxProgram(Program):
 
     @functools.cached_property
     def _interpreted(self) -> core.ClosedJaxpr:
-        return self.closed.replace(jaxpr=interpreted(self.closed.jaxpr))
+        closed: core.ClosedJaxpr = self.closed.replace(jaxpr=interpreted(self.closed.jaxpr))
+        return closed
 
     def emit(self, platform: str, arrays: Sequence[Any]) -> list[Any]:
         """The results, on tracers. Pallas kernels are interpreted on the CPU."""
@@ -96,7 +97,8 @@ def interpreted(jaxpr: core.Jaxpr) -> core.Jaxpr:
         if equation.primitive.name == "pallas_call" and not params["interpret"]:
             params["interpret"] = True
         equations.append(equation.replace(params=params))
-    return jaxpr.replace(eqns=equations)
+    found: core.Jaxpr = jaxpr.replace(eqns=equations)
+    return found
 
 
 def _within(value: Any) -> Any:

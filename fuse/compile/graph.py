@@ -32,9 +32,9 @@ class Kind(enum.Enum):
 class Graph:
     """Calls a graph as AOTAutograd asks for it: with a list, which is emptied.
 
-    An inference graph is a trace of its own: what was recorded before and has nothing to do with it
-    is cut off, and its end is a cut. So nothing around it makes it compile again. A forward
-    pass is followed by its backward pass, and both by what updates the parameters: one trace.
+    An inference graph is a trace of its own: what was recorded before is cut off, and its end is a
+    cut. So nothing around it makes it compile again. A forward pass is followed by its backward
+    pass, and both by a compiled optimizer: one trace.
     """
 
     def __init__(self, module: torch.fx.GraphModule, kind: Kind) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch._dynamo import device_interface, trace_rules
+from torch._dynamo.variables.optimizer import OptimizerVariable
 
 
 class Interface(device_interface.DeviceInterface):
@@ -52,9 +53,25 @@ class Interface(device_interface.DeviceInterface):
         return True
 
 
+def _count_steps_on_the_device() -> None:
+    """Let a compiled optimizer keep its step counts where its parameters are, as PyTorch does for
+    CUDA: on the host, each count is a call there for every operation on it."""
+    original: Any = OptimizerVariable._set_capturable
+
+    def set_capturable(self: Any, tx: Any) -> None:
+        for group in self.value.param_groups:
+            unused = [p.device.type == "tpu" and p not in self.value.state for p in group["params"]]
+            if "capturable" in group and unused and all(unused):
+                group["capturable"] = True
+        original(self, tx)
+
+    OptimizerVariable._set_capturable = set_capturable  # type: ignore[method-assign]
+
+
 def register() -> None:
     """Make Dynamo ask ``Interface``, and leave this package's frames alone."""
     trace_rules.add("fuse")
+    _count_steps_on_the_device()
     # Its table is filled lazily, over what is there already: so have it filled first.
     device_interface.get_interface_for_device("cpu")
     device_interface.register_interface_for_device("tpu", Interface)

@@ -201,6 +201,18 @@ def forget() -> None:
     engine().forget()
 
 
+def set_target(targeted: Any) -> None:
+    """Plan for a target from now on, ``Engine.open_target``'s, or with ``None`` no more.
+
+    What is recorded runs as it was planned; known streams are forgotten.
+    """
+    native = core()
+    native.forget()
+    engine().set_target(targeted)
+    native.set_brief_calls(engine().brief_calls)
+    native.set_shape_cap(engine().shape_cap)
+
+
 def _make_generators(native: ModuleType, count: int) -> tuple[torch.Generator, ...]:
     return tuple(native.default_generator(index) for index in range(count))
 

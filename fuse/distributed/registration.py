@@ -61,7 +61,8 @@ def _join_groups() -> None:
         options.group_rank, options.group_size = group.rank(), group.size()
         options.timeout = group._get_backend(torch.device("cpu")).options._timeout
         options.group_id = group.group_name
-        options.global_ranks_in_group = list(world.pg_group_ranks.get(group, {}))
+        members = [] if group is c10d.GroupMember.WORLD else world.pg_group_ranks[group]
+        options.global_ranks_in_group = list(members)
         kind = c10d.ProcessGroup.BackendType.CUSTOM
         group._register_backend(torch.device("tpu"), kind, _create(options, None))
         world.pg_backend_config[group] = f"cpu:gloo,tpu:{NAME}"

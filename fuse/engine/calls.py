@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from fuse.backends.base import Backend
 from fuse.engine.describe import build_node, call_key, pinned_places, renumbered
 from fuse.engine.host_calls import HostCalls
-from fuse.engine.verdicts import Verdicts
 from fuse.trace.fitting import Range, range_of
 from fuse.trace.node import Node, Trace
 from fuse.trace.refusals import refusal
@@ -24,10 +24,14 @@ class Calls:
     """Describes calls for one backend, and remembers them without the values they read."""
 
     def __init__(
-        self, backend: Backend, verdicts: Verdicts, host_calls: HostCalls, numbers: Numbers
+        self,
+        backend: Backend,
+        reject: Callable[[Node], str | None],
+        host_calls: HostCalls,
+        numbers: Numbers,
     ) -> None:
         self._backend = backend
-        self._verdicts = verdicts
+        self._reject = reject
         self._host_calls = host_calls
         self._numbers = numbers
         self.described: dict[str, tuple[Node, tuple[int, ...]]] = {}
@@ -51,7 +55,7 @@ class Calls:
             node = build_node(
                 name, args, operands, tensors, writes, results, self._backend.has_rule
             )
-            reason = refusal(node) or self._verdicts.reject(Trace.of([(node, ())]).nodes[0])
+            reason = refusal(node) or self._reject(Trace.of([(node, ())]).nodes[0])
             if reason is not None:
                 self._host_calls.refuse(name, reason)
                 return None
@@ -79,7 +83,7 @@ class Calls:
                 zero = type(view)(view.dtype, view.shape, view.strides, 0)
                 return dynamic_bounds(operand.layout, zero)
         probe = Trace.of([(node, (place,))]).nodes[0]
-        if self._verdicts.reject(probe) is not None:
+        if self._reject(probe) is not None:
             return None
         fitting = range_of(node, place)
         return () if fitting is None else (fitting,)

@@ -7,7 +7,6 @@ seen, to plan a trace it has never cut, and once a chunk to run it.
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -16,7 +15,7 @@ import numpy as np
 import torch
 
 from fuse import config
-from fuse.backends.base import Backend
+from fuse.backends.base import Backend, Chunk
 from fuse.backends.registry import get_backend
 from fuse.cache.background import call_at_exit
 from fuse.engine.calls import Bounds, Calls
@@ -28,13 +27,15 @@ from fuse.engine.held import HeldPlans, half_of_all_maps
 from fuse.engine.host_calls import HostCalls
 from fuse.engine.plans import Named, Plans
 from fuse.engine.recall import Recall
-from fuse.engine.runnable import Bound, Runnable, Stage, Started, bind, bound, local_chunk
+from fuse.engine.runnable import Bound, Runnable, Stage, Started, bind, bound, local_chunks
+from fuse.engine.targeted import Targeted
 from fuse.engine.timeline import Timeline
 from fuse.engine.verdicts import Verdicts
 from fuse.errors import ExecutionError, VerifyError, describe
 from fuse.plan.changing import Forms
 from fuse.plan.plan import Plan
 from fuse.plan.planner import plan as make_plan
+from fuse.trace.functional import qualified_name
 from fuse.trace.node import Node, Trace
 from fuse.trace.source import user_line
 from fuse.trace.spec import HALF_COMPLEX
@@ -74,10 +75,10 @@ class Engine:
         self.max_operations = config.max_operations()
         self.whole = config.whole_trace()
         self.ahead = config.start_ahead()
-        self.shape_cap = shape_cap(self.backend)
         self._flight = Flight(config.in_flight_bytes(), self._await, self._done)
         self._earlier: list[Backend] = []  # arrays of theirs are still there
         self.observer: Timeline | None = None
+        self.targeted: Targeted | None = None
         self.inspector: Callable[[Runnable, list[Any], bytes], None] | None = None
         self.executables = Executables()
         self.compiler = Compiler(self.executables, config.compile_mode() == "background")
@@ -87,14 +88,44 @@ class Engine:
         self._held = HeldPlans(config.memory_entries(), half_of_all_maps())
         self._forms = Forms()
         self._numbers = Numbers()
-        self.calls = Calls(self.backend, self.verdicts, self.host_calls, self._numbers)
+        self.calls = Calls(self.backend, self._reject, self.host_calls, self._numbers)
         self._process = os.getpid()
+        name = config.target()
+        self.targeted = None if name is None else self.open_target(name)
         call_at_exit(self._save)
 
     @property
     def brief_calls(self) -> int:
         """Calls up to which a small trace that is read at once runs uncompiled; 0: none."""
-        return config.brief_calls() if self.backend.wakes_host_threads() else 0
+        return 0 if self._elsewhere() else config.brief_calls()
+
+    @property
+    def shape_cap(self) -> int:
+        """Shapes that one place compiles before it runs uncompiled; 0: any number."""
+        here = self.backend.shares_host_memory() and self.targeted is None
+        return config.shape_cap() if here else 0
+
+    def _elsewhere(self) -> bool:
+        """Whether plans are made for chunks that run on other cores than the recorder's."""
+        return self.targeted is not None or not self.backend.wakes_host_threads()
+
+    def set_target(self, targeted: Targeted | None) -> None:
+        """Plan for a target from now on, or no more; known streams must be forgotten with it."""
+        self.targeted = targeted
+        self.calls.described.clear()
+
+    def open_target(self, name: str) -> Targeted:
+        """What is to be known of the program for a target; raises ``ConfigError``."""
+        return Targeted(self.backend.target(name), self.executables.cache, self.plans)
+
+    def _reject(self, node: Node) -> str | None:
+        """Why the backend cannot run ``node``, or the target, or ``None``."""
+        reason = self.verdicts.reject(node)
+        if reason is None and self.targeted is not None:
+            reason = self.targeted.target.reject(node)
+            if reason is not None:
+                self.targeted.refused(node, reason)
+        return reason
 
     # ---- a call never seen ------------------------------------------------------------
 
@@ -137,6 +168,9 @@ class Engine:
     ) -> Runnable:
         with self._span("planning", f"{len(trace.nodes)} operations"):
             changed = self._forms.changed(trace)
+        if self.targeted is not None:
+            return self._plan_for_target(self.targeted, trace, live, donatable, read, changed)
+        with self._span("planning", f"{len(trace.nodes)} operations"):
             key = self.plans.key(self.backend, trace, live, donatable, read)
             stored = self.plans.find(key, trace, live, donatable)
         if stored is not None:
@@ -145,12 +179,28 @@ class Engine:
             except VerifyError as error:
                 self.plans.refuse(key, str(error))
         with self._span("planning", f"{len(trace.nodes)} operations"):
-            elsewhere = not self.backend.wakes_host_threads()
-            plan = make_plan(trace, live, donatable, self.whole, changed, elsewhere)
+            plan = make_plan(trace, live, donatable, self.whole, changed, self._elsewhere())
         found = self._find_all(plan, read)
         self.plans.save(key, plan, tuple((one.found.digest, one.found.label) for one in found))
         self.verdicts.save()
         return bind(plan, found, self.ahead)
+
+    def _plan_for_target(
+        self,
+        targeted: Targeted,
+        trace: Trace,
+        live: tuple[int, ...],
+        donatable: tuple[int, ...],
+        read: tuple[int, ...],
+        changed: frozenset[int],
+    ) -> Runnable:
+        """Plan as the target would; the chunks run here, and are compiled for it beside that."""
+        plan = make_plan(trace, live, donatable, self.whole, changed, self._elsewhere())
+        chunks = local_chunks(plan, read)
+        runnable = bind(plan, self._find_chunks(chunks), self.ahead)
+        runnable.planned = targeted.add(plan, chunks, donatable, read)
+        self.verdicts.save()
+        return runnable
 
     def _named(self, stored: Named, read: tuple[int, ...]) -> list[Bound]:
         """The executables that a stored plan names, or, where one is missing, those found.
@@ -166,11 +216,11 @@ class Engine:
         return found
 
     def _find_all(self, plan: Plan, read: tuple[int, ...]) -> list[Bound]:
-        """Find or compile every chunk's executable, different ones in parallel."""
-        uses = Counter(leaf.value for planned in plan.chunks for leaf in planned.inputs)
-        uses.update(value for planned in plan.chunks for value in planned.outputs)
-        uses.update(read)
-        chunks = [local_chunk(planned, uses) for planned in plan.chunks]
+        """Find or compile every chunk's executable."""
+        return self._find_chunks(local_chunks(plan, read))
+
+    def _find_chunks(self, chunks: Sequence[Chunk]) -> list[Bound]:
+        """What runs each chunk, different ones compiled in parallel."""
         keys = [key_of(self.backend, chunk) for chunk in chunks]
         wanted = {key.digest: (chunk, key) for key, chunk in zip(keys, chunks, strict=True)}
         found = self.compiler.find(self.backend, wanted)
@@ -230,6 +280,8 @@ class Engine:
             self._finish(runnable, results)
         if self.observer is not None:
             self.observer.traces.append((CUT_REASONS[reason], runnable))
+        if self.targeted is not None and runnable.planned is not None:
+            self.targeted.ran(runnable.planned, CUT_REASONS[reason])
         return results
 
     def _finish(self, runnable: Runnable, results: list[Any]) -> None:
@@ -240,7 +292,7 @@ class Engine:
         except Exception as error:
             text = describe(
                 f"the operation failed: {error}",
-                operator=f"aten::{node.op}",
+                operator=qualified_name(node.op),
                 operands=node.describe_operands(),
                 source=node.source,
             )
@@ -364,11 +416,10 @@ class Engine:
         if self.backend not in self._earlier:
             self._earlier.append(self.backend)
         self.backend = backend
-        self.shape_cap = shape_cap(backend)
         self.verdicts.save(final=True)
         self.verdicts = Verdicts(self.backend, self.executables.cache)
         self.host_calls.switch(backend.name)
-        self.calls = Calls(self.backend, self.verdicts, self.host_calls, self._numbers)
+        self.calls = Calls(self.backend, self._reject, self.host_calls, self._numbers)
 
     def forget(self) -> None:
         """Drop the descriptions of calls: an operator has another meaning from now on."""
@@ -392,6 +443,8 @@ class Engine:
     def _save(self) -> None:
         if self._process != os.getpid():
             return  # a forked child: what it inherited is its parent's to store
+        if self.targeted is not None and config.target() is not None:
+            self.targeted.finish()
         self.verdicts.save(final=True)
         self.recall.save()
 
@@ -413,6 +466,3 @@ class Engine:
         self.executables.reset_stats()
 
 
-def shape_cap(backend: Backend) -> int:
-    """Shapes that one place compiles before it runs uncompiled, if it can; 0: any number."""
-    return config.shape_cap() if backend.shares_host_memory() else 0

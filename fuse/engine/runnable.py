@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -66,6 +67,7 @@ class Runnable:
 
     ``token`` is the position of the smallest live value, ``nbytes`` the size of all. ``starts``
     are pairs of a number of calls recorded and the number of stages that can run then.
+    ``planned`` is what ``Targeted.add`` returned for it, where it was planned for a target.
     """
 
     plan: Plan
@@ -77,6 +79,7 @@ class Runnable:
     nbytes: int
     starts: tuple[tuple[int, int], ...]
     runs: int = 0
+    planned: Any = None
 
 
 def bound(chunk: Chunk, key: Key, found: Found | Future[Found]) -> Bound:
@@ -84,6 +87,14 @@ def bound(chunk: Chunk, key: Key, found: Found | Future[Found]) -> Bound:
     if isinstance(found, Found):
         return Bound(found)
     return Bound(Found(None, key.digest, key.label, "pending"), chunk, found)
+
+
+def local_chunks(plan: Plan, read: tuple[int, ...]) -> list[Chunk]:
+    """The chunks of a plan, each with values numbered within it; ``read`` as in ``Engine.plan``."""
+    uses = Counter(leaf.value for planned in plan.chunks for leaf in planned.inputs)
+    uses.update(value for planned in plan.chunks for value in planned.outputs)
+    uses.update(read)
+    return [local_chunk(planned, uses) for planned in plan.chunks]
 
 
 def local_chunk(planned: PlannedChunk, uses: Mapping[int, int]) -> Chunk:

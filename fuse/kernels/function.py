@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -47,9 +47,8 @@ class Traced:
     def arrange(self, returned: Sequence[Any], written: Sequence[Any]) -> Any:
         """The results as the function arranges them: those returned, and the written arguments."""
         leaves: list[Any] = [None] * (len(self.returned) + len(self.written))
-        for place, value in zip(
-            (*self.returned, *self.written), (*returned, *written), strict=True
-        ):
+        places, values = (*self.returned, *self.written), (*returned, *written)
+        for place, value in zip(places, values, strict=True):
             leaves[place] = value
         return jax.tree.unflatten(self.structure, leaves)
 
@@ -76,7 +75,7 @@ class Function:
         call: Flat,
         *,
         written: Sequence[int] = (),
-        weak: Sequence[int] = (),
+        weak: Iterable[int] = (),
         numpy: Flat | None = None,
         gradient: Flat | None = None,
         remedy: str = "",

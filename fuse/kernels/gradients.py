@@ -130,7 +130,8 @@ def _gradients(ctx: Any, grads: Sequence[Any], call: Call) -> list[torch.Tensor 
     like = next(grad for grad in grads if grad is not None)
 
     def empty(spec: TensorSpec) -> torch.Tensor:
-        return like.new_empty(spec.shape, dtype=getattr(torch, spec.dtype))
+        made: torch.Tensor = like.new_empty(spec.shape, dtype=getattr(torch, spec.dtype))
+        return made
 
     saved = iter(ctx.saved_tensors)
     given = [
@@ -167,7 +168,9 @@ def _overwriting(operator: Differentiated, call: Call) -> Callable[..., Any]:
     def kernel(keyset: Any, *args: Any, **options: Any) -> Any:
         if torch.is_grad_enabled() and torch._C._any_requires_grad(*args):
             function, arrays = operator.find(args, options)
-            results = Overwriting.apply(keyset, args, options, *arrays)
+            results = Overwriting.apply(  # type: ignore[no-untyped-call]
+                keyset, args, options, *arrays
+            )
             return operator.pack(results[: len(results) - len(function.written)])
         below = keyset & torch._C._after_autograd_keyset
         with torch._C._AutoDispatchBelowAutograd():
@@ -214,5 +217,6 @@ def transformed(
             every = batched(function, in_dims, info.batch_size)
             return tuple(call(every, inputs)), 0
 
-    results: tuple[torch.Tensor, ...] = Transformed.apply(*arrays)
+    results: tuple[torch.Tensor, ...]
+    results = Transformed.apply(*arrays)  # type: ignore[no-untyped-call]
     return results

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import inspect
-import weakref
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Final, overload
 
@@ -25,9 +24,13 @@ from fuse.trace.source import user_line
 
 NAMESPACE: Final = "fuse_kernels"
 POLICIES: Final = ("lower", "float32")
+TRACED: Final = (
+    "numbers given by position are traced, as by jax.jit; where the function must know one, give "
+    "it by keyword"
+)
 MOST_CALLED: Final = 4096
 """Functions that ``jax_call`` remembers; each has been traced, about 100 kB."""
-_named: Final[dict[str, weakref.ref[Kernel]]] = {}
+_named: Final[dict[str, Kernel]] = {}
 
 
 class Kernel:
@@ -51,6 +54,11 @@ class Kernel:
         self.gradient = gradient.function if isinstance(gradient, Kernel) else gradient
         self.donate, self.numpy, self.text = tuple(donate), numpy, text
         self.signature = signature.read(function)
+        self._static = {
+            name: parameter.default
+            for name, parameter in self.signature.parameters.items()
+            if parameter.kind is parameter.KEYWORD_ONLY and parameter.default is not parameter.empty
+        }
         self.autocast = autocast
         unknown = [one for one in donate if one not in self.signature.parameters]
         if unknown:
@@ -69,24 +77,24 @@ class Kernel:
 
     def _define(self, explicit: bool) -> None:
         """Make the operator, or take over that of an earlier kernel of this name and schema."""
-        known = _named.get(self.name)
-        if known is not None and not explicit:
-            self.name = _free(self.name)
-            known = None
+        before = _named.get(self.name)
+        if before is not None and not explicit:
+            self.name, before = _free(self.name), None
+        _named[self.name] = self
         schema = None if self._plain is None else self._plain.schema
-        if known is not None:
-            before = known()
-            operator = None if before is None else before._operator
-            if before is not None:
-                before.name, before._operator = _free(self.name), None  # defined when called
-            if operator is not None and str(operator.schema) == schema:
-                operator.find = self._find
-                self._operator = operator
-            elif schema is not None:
+        if before is not None:
+            operator, before._operator = before._operator, None  # it gets one when it is called
+            before.name = _free(self.name)
+            before._functions.clear()  # which bear the name
+            before._declared.clear()
+            _named[before.name] = before
+            if operator is not None and operator.schema == schema:
+                operator.find, self._operator = self._find, operator
+            elif operator is not None:
                 self.name = _free(self.name)
+                _named[self.name] = self
             if lazy.is_initialised():
                 lazy.forget()
-        _named[self.name] = weakref.ref(self)
         if self._operator is None and schema is not None:
             self._make(schema)
 
@@ -136,20 +144,14 @@ class Kernel:
     def _returns_declared(self, traced: Traced) -> bool:
         assert self._plain is not None
         leaves = [0] * self._plain.results
-        return traced.structure == jax.tree.structure(
-            tuple(leaves) if self._plain.tupled else leaves[0]
-        )
+        declared = jax.tree.structure(tuple(leaves) if self._plain.tupled else leaves[0])
+        return bool(traced.structure == declared)
 
     def _find(self, args: Sequence[Any], options: dict[str, Any]) -> tuple[Function, list[Any]]:
         """The function and arrays of a call of the plain operator."""
         assert self._plain is not None
         plain = self._plain
-        static = {
-            name: parameter.default
-            for name, parameter in self.signature.parameters.items()
-            if name in plain.types
-        }
-        static |= options
+        static = self._static | options
         for name, kind in plain.types.items():
             if isinstance(static[name], list):
                 static[name] = tuple(static[name])
@@ -196,11 +198,16 @@ class Kernel:
     def _general(self, args: Sequence[Any], options: dict[str, Any]) -> Any:
         """A call with trees, numbers, or values that no schema has: by the generic operator."""
         bound = self.signature.bind(*args, **options)
-        bound.apply_defaults()
-        static, dynamic = {}, {}
+        static = {} if self.text else dict(self._static)
+        dynamic: dict[str, Any] = {}
         for name, value in bound.arguments.items():
-            keyword = self.signature.parameters[name].kind is inspect.Parameter.KEYWORD_ONLY
-            (static if keyword and not _has_tensor(value) else dynamic)[name] = value
+            kind = self.signature.parameters[name].kind
+            keyword = name in options or kind is inspect.Parameter.VAR_KEYWORD
+            if keyword and not _has_tensor(value):
+                static[name] = value
+            else:
+                dynamic[name] = value
+                static.pop(name, None)
         paths, structure = jax.tree_util.tree_flatten_with_path(dynamic)
         like = next((leaf for _, leaf in paths if isinstance(leaf, torch.Tensor)), None)
         if like is None:
@@ -223,45 +230,52 @@ class Kernel:
         structure, kinds, names, _ = key
         fixed = [None if at in order else leaf for at, leaf in enumerate(leaves)]
 
-        def arguments(arrays: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        def arguments(arrays: Sequence[Any]) -> inspect.BoundArguments:
             given = list(fixed)
             for at, array in zip(order, arrays, strict=True):
                 given[at] = array
-            bound = inspect.BoundArguments(
-                self.signature,
-                jax.tree.unflatten(structure, given) | static,  # type: ignore
-            )
-            return bound.args, bound.kwargs
+            named = jax.tree.unflatten(structure, given) | static
+            inorder = {name: named[name] for name in self.signature.parameters if name in named}
+            return inspect.BoundArguments(self.signature, inorder)
 
         def run(arrays: Sequence[Any], function: Callable[..., Any]) -> Any:
-            positional, keyword = arguments(arrays)
-            return function(*positional, **keyword)
+            bound = arguments(arrays)
+            return function(*bound.args, **bound.kwargs)
 
         numpy = self.numpy
         text = f"{self.name} {self.text} {structure} {content(kinds)} {order} {content(static)}"
+        weak = [place for place, at in enumerate(order) if kinds[at] in ("int", "float")]
         return Function(
             f"{self.name}_call" if self._plain is not None else self.name,
             text,
             lambda *arrays: run(arrays, self.function),
             written=range(sum(names[at] in self.donate for at in order)),
-            weak=[place for place, at in enumerate(order) if kinds[at] in ("int", "float")],
+            weak=weak,
             numpy=numpy and (lambda *arrays: run(arrays, numpy)),
-            gradient=self._general_gradient(arguments, order, structure),
+            gradient=self._general_gradient(arguments, order, names),
+            remedy=TRACED if weak else "",
         )
 
-    def _general_gradient(self, arguments: Any, order: list[int], structure: Any) -> Any:
+    def _general_gradient(
+        self,
+        arguments: Callable[[Sequence[Any]], inspect.BoundArguments],
+        order: list[int],
+        dynamic: Sequence[str],
+    ) -> Callable[..., list[Any]] | None:
         if self.gradient is None:
             return None
         function = self.gradient
 
         def gradient(arrays: Sequence[Any], results: Any, grads: Any) -> list[Any]:
-            positional, keyword = arguments(arrays)
-            found = function(positional, results, grads, **keyword)
+            bound = arguments(arrays)
+            found = function(bound.args, results, grads, **bound.kwargs)
             found = found if isinstance(found, (list, tuple)) else (found,)
-            flat = [
+            made = self.signature.bind_partial(*found).arguments
+            flat = [  # in the order of the leaves: JAX sorts the names of a dict
                 leaf
-                for given, made in zip(positional, found, strict=True)
-                for leaf in _grads_like(given, made)
+                for name in sorted(bound.arguments)
+                if name in dynamic
+                for leaf in _grads_like(bound.arguments[name], made.get(name))
             ]
             return [flat[at] for at in order]
 
@@ -362,8 +376,8 @@ def kernel(
     """Make a JAX function, with or without Pallas kernels in it, an operator of PyTorch.
 
     Positional arguments are tensors, trees of them (lists, dicts, what JAX has registered), or
-    numbers, which are traced; keyword-only arguments are static: another value is another
-    program. Results are new tensors, or trees of them, of the shapes and dtypes that JAX gives.
+    numbers, which are traced; what is given by keyword and is no tensor is static: another value is
+    another program. Results are new tensors, or trees of them, of the shapes and dtypes that JAX gives.
     A tensor of the device takes part in a chunk; one of the CPU is computed there, by JAX.
 
     The function sees 64-bit dtypes where an argument has one; where none has, JAX's own setting

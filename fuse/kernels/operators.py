@@ -126,7 +126,7 @@ class Operator:
         specs = [_sample(array, dim) for array, dim in zip(arrays, dims, strict=True)]
         traced = function.traced(specs)
         every = batched(function, dims, info.batch_size)
-        found = call(every, arrays)
+        found = call_operator(every, arrays)  # PyTorch has taken this transform off already
         for at, leaf in zip(function.written, traced.written, strict=True):
             dim = dims[at]
             if dim is None:
@@ -203,9 +203,14 @@ def generic(name: str, writes: bool) -> Operator:
 
 def call(function: Function, arrays: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """What the function returns, by its generic operator; what it writes comes first in arrays."""
-    count = len(function.written)
     if torch._C._are_functorch_transforms_active():
         return _call_transformed(function, arrays)
+    return call_operator(function, arrays)
+
+
+def call_operator(function: Function, arrays: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """The same, which transforms of ``torch.func`` see as an operator like any other."""
+    count = len(function.written)
     FUNCTIONS[function.token] = function
     operator = generic(f"{function.name}{'_' if count else ''}", bool(count))
     lists = [list(arrays[:count])] if count else []

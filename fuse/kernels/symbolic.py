@@ -47,7 +47,8 @@ def _symbolic(function: Function, arrays: Sequence[torch.Tensor]) -> list[Shape]
         return None  # which result an argument becomes is decided for sizes that are known
     values: dict[str, torch.SymInt] = {}
     needed: dict[str, Any] = {}
-    for size in (size for array in arrays for size in array.shape):
+    sizes: list[Any] = [size for array in arrays for size in array.shape]
+    for size in sizes:
         if isinstance(size, torch.SymInt):
             expression = size.node.expr
             needed |= {str(symbol): symbol for symbol in expression.free_symbols}
@@ -59,7 +60,7 @@ def _symbolic(function: Function, arrays: Sequence[torch.Tensor]) -> list[Shape]
     dims = export.symbolic_shape(", ".join(names))
 
     def to_jax(size: Any) -> Any:
-        if not isinstance(size, torch.SymInt):
+        if isinstance(size, int):
             return size
         return sympy.lambdify([needed[name] for name in names], size.node.expr, "math")(*dims)
 

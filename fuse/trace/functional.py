@@ -38,6 +38,11 @@ def overload_name(overload: Any) -> str:
     return f"{name}.{schema.overload_name}" if schema.overload_name else name
 
 
+def qualified_name(name: str) -> str:
+    """The overload with its namespace, as messages say it: ``aten::add.Tensor``."""
+    return name if "::" in name else f"aten::{name}"
+
+
 def base_name(op: str) -> str:
     """``"aten::bernoulli_.float"`` -> ``"bernoulli"``."""
     return op.removeprefix("aten::").partition(".")[0].removesuffix("_")

@@ -45,7 +45,7 @@ def _default(dtype: str) -> str:
         return standard
     if _category(dtype) == 3:
         return "complex128" if standard == "float64" else "complex64"
-    return dtype
+    return "int64" if dtype == "uint64" else dtype  # a number past int64 wraps around
 
 
 def result_type(operands: Iterable[tuple[str, int, bool]]) -> str | None:

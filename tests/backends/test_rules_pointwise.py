@@ -356,6 +356,54 @@ def test_zero_keeps_its_sign(name: str) -> None:
     assert torch.equal(result.signbit(), wanted.signbit())
 
 
+ZEROS = torch.tensor([0.0, -0.0, 0.0, -0.0])
+OTHER_ZEROS = torch.tensor([0.0, 0.0, -0.0, -0.0])
+OF_ZEROS = [
+    ("relu", (ZEROS,)),
+    ("sign", (ZEROS,)),
+    ("sgn", (ZEROS,)),
+    ("hardtanh", (ZEROS, 0, 1)),
+    ("hardtanh", (ZEROS, -1, -0.0)),
+    ("clamp", (ZEROS, 0)),
+    ("clamp", (ZEROS, -0.0, 0.0)),
+    ("clamp", (ZEROS, None, -0.0)),
+    ("clamp.Tensor", (ZEROS, OTHER_ZEROS)),
+    ("clamp_min", (ZEROS, 0)),
+    ("clamp_max", (ZEROS, -0.0)),
+    ("clamp_min.Tensor", (ZEROS, OTHER_ZEROS)),
+    ("clamp_max.Tensor", (ZEROS, OTHER_ZEROS)),
+    ("maximum", (ZEROS, OTHER_ZEROS)),
+    ("minimum", (ZEROS, OTHER_ZEROS)),
+    ("fmax", (ZEROS, OTHER_ZEROS)),
+    ("fmin", (ZEROS, OTHER_ZEROS)),
+    ("sinh", (ZEROS,)),
+]
+
+
+@pytest.mark.parametrize("dtype", [F32, F64, torch.float16], ids=str)
+@pytest.mark.parametrize(("name", "args"), OF_ZEROS)
+def test_signs_of_zero(name: str, args: tuple[Any, ...], dtype: torch.dtype) -> None:
+    given = [a.to(dtype) if isinstance(a, torch.Tensor) else a for a in args]
+    (result,), (wanted,) = run(name, *given)
+    assert result.tolist() == wanted.tolist()
+    assert result.signbit().tolist() == wanted.signbit().tolist()
+
+
+@pytest.mark.parametrize("dtype", [F32, F64], ids=str)
+@pytest.mark.parametrize("name", ["sinh", "cosh"])
+def test_hyperbolic_functions_to_the_last_digits(name: str, dtype: torch.dtype) -> None:
+    """Within five units in the last place, up to where the result itself overflows."""
+    most = {F32: 89.4, F64: 710.4}[dtype]
+    near = torch.linspace(-1.5, 1.5, 3001, dtype=dtype)
+    far = torch.linspace(-most, most, 3001, dtype=dtype)
+    x = torch.cat([near, far, torch.tensor([1e-30, INF, -INF, NAN], dtype=dtype)])
+    (result,), _ = run(name, x)
+    exact = getattr(np, name)(x.numpy().astype(np.longdouble)).astype(np.float64)
+    wanted = torch.from_numpy(exact).to(dtype)
+    tolerance = 5 * torch.finfo(dtype).eps
+    torch.testing.assert_close(result, wanted, rtol=tolerance, atol=0, equal_nan=True)
+
+
 def test_integer_to_negative_power_is_refused() -> None:
     context = RuleContext(out=(TensorSpec("int64", (1,)),), result_type="int64")
     with pytest.raises(Unsupported, match="negative power"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
+from pathlib import Path
 
 import pytest
 
@@ -237,3 +238,24 @@ def test_limits_and_modes_come_from_the_environment():
     process = start(code, FUSE_MODE="turbo")
     _, errors = finish(process)
     assert process.returncode != 0 and "'debug', 'strict', 'fused'" in errors
+
+
+CACHED = """
+import torch
+x = torch.arange(12.0).view(3, 4).to("tpu")
+print(((x @ x.t()).relu() + 1).sum().item())
+"""
+
+
+def test_a_damaged_cache_costs_no_error_where_warnings_are_errors(tmp_path: Path):
+    """It is said on standard error, and the program computes what it computed before."""
+    settings = {"FUSE_CACHE_DIR": str(tmp_path), "FUSE_CACHE": "on"}
+    expected = run(CACHED, **settings)
+    entries = [path for path in (tmp_path / "entries").rglob("*") if path.is_file()]
+    assert entries
+    for path in entries:
+        path.write_bytes(path.read_bytes()[:-1] + b"!")
+    process = start(CACHED, "-W", "error", **settings)
+    out, errors = finish(process)
+    assert (process.returncode, out) == (0, expected), errors
+    assert "CacheWarning: compilation cache, disk tier: an entry was rejected" in errors

@@ -16,7 +16,7 @@ from fuse import config
 from fuse.commands.coverage import quick, special
 from fuse.commands.coverage.expected import verdict
 from fuse.commands.coverage.record import Record, end_torn_line, load
-from fuse.commands.coverage.report import DOCUMENT, write
+from fuse.commands.coverage.report import DOCUMENT, target_file, write
 from fuse.commands.coverage.runner import run
 from fuse.errors import ConfigError
 
@@ -32,10 +32,18 @@ def main(arguments: Sequence[str]) -> int:
     if options.op and not wanted:
         print(f"no entry matches {', '.join(options.op)}", file=sys.stderr)
         return 2
+    if options.target:
+        found = [text for name in options.target for text in _run_target(wanted, name, options)]
+        return _ended(found, every, options)
     problems: list[str] = []
     for backend in options.backend:
         for mode in options.mode:
             problems += _run_one(_of_backend(wanted, backend, options), mode, backend, options)
+    return _ended(problems, every, options)
+
+
+def _ended(problems: list[str], every: Sequence[str], options: argparse.Namespace) -> int:
+    """Write the report, print what is wrong; 1 where something is."""
     if not options.op and not options.quick:
         write(options.folder, every, options.document)
         print(f"wrote {options.document}")
@@ -45,11 +53,40 @@ def main(arguments: Sequence[str]) -> int:
     return 1 if problems else 0
 
 
+def _run_target(wanted: Sequence[str], target: str, options: argparse.Namespace) -> list[str]:
+    """Compile every entry for a target: the texts of those that its compiler refuses."""
+    path = options.folder / target_file(target)
+    known = _run(wanted, path, ("fused", "xla", "target", target), options)
+    records = [known[key] for key in wanted if key in known]
+    refused = [one for one in records if any(not o.agrees for o in one.checks.values())]
+    print(f"{target}: {len(records) - len(refused)} of {len(records)} entries compile")
+    return [
+        f"{target} {record.key} {name}: {outcome.reason}"
+        for record in refused
+        for name, outcome in record.checks.items()
+        if not outcome.agrees
+    ]
+
+
 def _run_one(
     wanted: Sequence[str], mode: str, backend: str, options: argparse.Namespace
 ) -> list[str]:
     path = options.folder / f"{'quick-' if options.quick else ''}{backend}-{mode}.jsonl"
-    if options.quick or options.fresh and not options.op:
+    how = ("quick",) if options.quick else ()
+    known = _run(wanted, path, (mode, backend, *how), options)
+    return [
+        f"{backend} {mode} {text}"
+        for text in verdict(
+            [known[key] for key in wanted if key in known], mode, backend, options.quick
+        )
+    ]
+
+
+def _run(
+    wanted: Sequence[str], path: Path, arguments: Sequence[str], options: argparse.Namespace
+) -> dict[str, Record]:
+    """Run what ``path`` has no record of yet; every record."""
+    if options.quick and not options.target or options.fresh and not options.op:
         path.unlink(missing_ok=True)
     known = load(path)
     end_torn_line(path)
@@ -68,18 +105,12 @@ def _run_one(
                 text = "; ".join(bad) or (f"host: {', '.join(host)}" if host else "native")
                 print(f"{record.seconds:6.1f} s  {record.key}  {text}", flush=True)
 
-        how = ("quick",) if options.quick else ()
-        run(todo, (mode, backend, *how), options.folder, options.jobs, options.timeout, took)
+        run(todo, arguments, options.folder, options.jobs, options.timeout, took)
     print(
-        f"{backend}, {mode}: {len(todo)} entries in {time.perf_counter() - started:.0f} s, "
+        f"{', '.join(arguments)}: {len(todo)} entries in {time.perf_counter() - started:.0f} s, "
         f"{len(wanted) - len(todo)} known from {path}"
     )
-    return [
-        f"{backend} {mode} {text}"
-        for text in verdict(
-            [known[key] for key in wanted if key in known], mode, backend, options.quick
-        )
-    ]
+    return known
 
 
 def _of_backend(wanted: Sequence[str], backend: str, options: argparse.Namespace) -> list[str]:
@@ -118,6 +149,13 @@ def _parser() -> argparse.ArgumentParser:
             metavar="LIST",
             help=f"comma-separated, of {', '.join(every[name])}, or all (default {default})",
         )
+    parser.add_argument(
+        "--target",
+        type=lambda text: text.split(","),
+        default=[],
+        metavar="LIST",
+        help="compile only, for these TPUs, such as v5e,v6e: see docs/targets.md",
+    )
     parser.add_argument(
         "--op",
         action="append",

@@ -7,6 +7,7 @@
 #include "device/graphs.cpp" // NOLINT
 #include "device/kernels.cpp" // NOLINT
 #include "device/module.cpp" // NOLINT
+#include "device/other_layouts.cpp" // NOLINT
 #include "device/prepare.cpp" // NOLINT
 #include "device/process.cpp" // NOLINT
 #include "device/promise.cpp" // NOLINT

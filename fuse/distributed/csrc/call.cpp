@@ -1,5 +1,7 @@
 #include "call.h"
 
+#include <c10/core/ScalarType.h>
+
 namespace fuse::distributed {
 
 const char* kind_name(Kind kind) {
@@ -14,6 +16,15 @@ const char* kind_name(Kind kind) {
       "all_to_all",
       "barrier"};
   return names[static_cast<size_t>(kind)];
+}
+
+std::string dtype_name(c10::ScalarType dtype) {
+  switch (dtype) {
+    case c10::ScalarType::ComplexFloat: return "complex64";
+    case c10::ScalarType::ComplexDouble: return "complex128";
+    default:
+      return std::string(c10::getDtypeNames(dtype).first);
+  }
 }
 
 std::string reduction_name(const c10d::ReduceOp& reduction) {

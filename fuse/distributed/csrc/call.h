@@ -56,6 +56,7 @@ struct Call {
   // AllToAll: elements for each rank and from each rank.
   std::vector<int64_t> sent;
   std::vector<int64_t> received;
+  int64_t most = 0; // the largest of all ranks' counts, known once they have been compared
   std::chrono::milliseconds timeout{0};
   uint64_t number = 0; // of the group's calls, from 1
   std::string signature; // what has to be alike on every rank
@@ -63,6 +64,8 @@ struct Call {
   bool on_device = false;
 };
 
+// PyTorch's name of a dtype, without "torch.".
+std::string dtype_name(c10::ScalarType dtype);
 // The text that names a reduction.
 std::string reduction_name(const c10d::ReduceOp& reduction);
 

@@ -56,6 +56,16 @@ class Parts {
     return head;
   }
 
+  int64_t most() const {
+    int64_t found = 0;
+    for (size_t from = 0; from < parts_.size() && call_.kind == Kind::AllToAll; ++from) {
+      for (size_t to = 0; to < parts_.size(); ++to) {
+        found = std::max(found, count(from, 0, to));
+      }
+    }
+    return found;
+  }
+
   // Empty if they agree; `me` is this rank.
   std::string mismatch(size_t me) const {
     std::ostringstream wrong;
@@ -120,7 +130,7 @@ std::vector<Mesh::Space> spaces_of(std::vector<std::string>& texts) {
 } // namespace
 
 std::vector<std::string> checked(
-    Mesh& mesh, int rank, int size, const Call& call, const std::string& payload) {
+    Mesh& mesh, int rank, int size, Call& call, const std::string& payload) {
   const auto me = static_cast<size_t>(rank);
   const std::string mine = part_of(call, payload.size(), size);
   const std::string sent = mine + payload;
@@ -143,6 +153,7 @@ std::vector<std::string> checked(
     throw Mismatch(wrong);
   }
   payloads[me] = payload;
+  call.most = said.most();
   return payloads;
 }
 

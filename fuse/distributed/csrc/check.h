@@ -24,7 +24,7 @@ class Mismatch final : public std::exception {
 // One exchange of what each rank is about to do; with it goes `payload`, if it is short. Throws
 // Mismatch with both sides' calls and lines. Returns every rank's payload, this one's included.
 std::vector<std::string> checked(
-    Mesh& mesh, int rank, int size, const Call& call, const std::string& payload);
+    Mesh& mesh, int rank, int size, Call& call, const std::string& payload);
 // How much may go with it.
 constexpr size_t kMostPayload = 32 << 10;
 

@@ -13,27 +13,9 @@ namespace {
 
 constexpr auto kPatience = std::chrono::milliseconds(10000); // for what runs when a group ends
 
-std::string dtype_text(c10::ScalarType dtype) {
-  switch (dtype) {
-    case at::kByte: return "uint8";
-    case at::kChar: return "int8";
-    case at::kShort: return "int16";
-    case at::kInt: return "int32";
-    case at::kLong: return "int64";
-    case at::kHalf: return "float16";
-    case at::kFloat: return "float32";
-    case at::kDouble: return "float64";
-    case at::kComplexFloat: return "complex64";
-    case at::kComplexDouble: return "complex128";
-    case at::kBool: return "bool";
-    case at::kBFloat16: return "bfloat16";
-    default: return c10::toString(dtype);
-  }
-}
-
 std::string text_of(const at::Tensor& tensor) {
   std::ostringstream text;
-  text << dtype_text(tensor.scalar_type()) << '[';
+  text << dtype_name(tensor.scalar_type()) << '[';
   for (int64_t dim = 0; dim < tensor.dim(); ++dim) {
     text << (dim == 0 ? "" : ",") << tensor.size(dim);
   }
@@ -87,7 +69,7 @@ Group::Group(
     std::vector<int64_t> ranks,
     py::object host)
     : Backend(rank, size),
-      options_(c10::make_intrusive<Options>("tpu_dist", timeout)),
+      options_(c10::make_intrusive<GroupOptions>(timeout)),
       store_(store),
       name_(name),
       runner_(std::make_shared<Runner>(store, rank, size, name, timeout, std::move(host))) {
@@ -96,6 +78,7 @@ Group::Group(
 }
 
 Group::~Group() {
+  const Released released;
   runner_->stop(std::chrono::milliseconds(0), "has let go of the group");
 }
 
@@ -129,20 +112,25 @@ void Group::read(Call& call, const at::Tensor& tensor) {
       ": dense tensors only, not ",
       tensor.layout(),
       "; call to_dense() first");
+  const at::Tensor plain = tensor.resolve_conj().resolve_neg().contiguous();
   Source source;
   source.dtype = tensor.scalar_type();
   source.elements = tensor.numel();
   if (tensor.is_privateuseone()) {
     call.on_device = true;
-    source.taken = runner_->host().values().take(tensor.contiguous());
+    source.taken = runner_->host().values().take(plain);
   } else {
-    source.tensor = tensor.contiguous().view({-1});
+    source.tensor = plain.view({-1});
   }
   call.sources.push_back(std::move(source));
 }
 
 // After everything has been read: a tensor may be both.
 void Group::write(Call& call, const at::Tensor& tensor) {
+  TORCH_CHECK(
+      !tensor.is_conj() && !tensor.is_neg(),
+      kind_name(call.kind),
+      ": a result cannot be written to a conjugate or negative view; call resolve_conj() first");
   Target target{tensor, {}};
   if (tensor.is_privateuseone()) {
     call.on_device = true;
@@ -165,11 +153,11 @@ Group::Pending Group::issue(
   // What is alike on every rank: targets where the sources are the root's, else the sources.
   if (call.kind == Kind::Scatter || call.kind == Kind::ReduceScatter) {
     for (const Target& target : call.targets) {
-      signature << ' ' << dtype_text(target.tensor.scalar_type()) << target.tensor.numel();
+      signature << ' ' << dtype_name(target.tensor.scalar_type()) << target.tensor.numel();
     }
   } else {
     for (const Source& source : call.sources) {
-      signature << ' ' << dtype_text(source.dtype);
+      signature << ' ' << dtype_name(source.dtype);
       if (call.kind != Kind::AllToAll) {
         signature << source.elements;
       } else {
@@ -184,7 +172,11 @@ Group::Pending Group::issue(
   }
   const std::string line = runner_->host().line();
   call.text += line.empty() ? "" : " at " + line;
-  Pending work = runner_->add(std::move(call), type, std::move(outputs), !async && !coalescing_);
+  return noted(runner_->add(std::move(call), type, std::move(outputs), !async && !coalescing_));
+}
+
+// A call between startCoalescing and endCoalescing is a part of what that returns.
+Group::Pending Group::noted(Pending work) {
   std::lock_guard<std::mutex> guard(mutex_);
   if (coalescing_) {
     coalesced_.push_back(work);
@@ -490,7 +482,7 @@ Group::Pending Group::send(Tensors& tensors, int to, int tag) {
     flat = values.read(values.take(flat));
   }
   Tensors sent{flat.view({-1}).view(at::kByte)};
-  return runner_->gloo()->send(sent, to, tag);
+  return noted(runner_->gloo()->send(sent, to, tag));
 }
 
 Group::Pending Group::receive(Tensors& tensors, int from, int tag) {
@@ -530,7 +522,7 @@ Group::Pending Group::receive(Tensors& tensors, int from, int tag) {
               c10::DistBackendError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, why)));
     }
   });
-  return work;
+  return noted(work);
 }
 
 Group::Pending Group::recv(Tensors& tensors, int from, int tag) {

@@ -7,6 +7,12 @@
 
 namespace fuse::distributed {
 
+// Final. What torch.distributed.split_group copies from group to group.
+class GroupOptions final : public c10d::Backend::Options {
+ public:
+  explicit GroupOptions(std::chrono::milliseconds timeout) : Options("tpu_dist", timeout) {}
+};
+
 // Final. Every form of every collective becomes a Call (call.h), which the group's runner carries
 // out. A tensor of the device is read as it is when the call is made, and from then on stands for
 // the result. Tensors of the CPU are taken too: where the backend is named alone it is theirs.
@@ -98,6 +104,7 @@ class Group final : public c10d::Backend {
   // `async`: the caller does not wait at once.
   Pending issue(
       Call call, c10d::OpType type, const std::string& sizes, Tensors outputs, bool async);
+  Pending noted(Pending work);
   Pending all_reduce(
       Tensors& tensors,
       const c10d::ReduceOp& reduction,

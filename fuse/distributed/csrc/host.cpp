@@ -61,22 +61,32 @@ void Host::run(Call& call) {
     }());
   }
   py::list shapes;
-  py::object dtype = py::none();
   for (const Target& target : call.targets) {
     shapes.append(py::cast(target.tensor.sizes().vec()));
   }
-  if (call.reduction.op_ == c10d::ReduceOp::PREMUL_SUM) {
-    TORCH_CHECK(false, "premul_sum has no form by JAX's runtime: multiply before you sum");
+  // Where only the root has sources, the others say how long they are.
+  std::vector<int64_t> counts;
+  for (const Source& source : call.sources) {
+    counts.push_back(source.elements);
   }
+  if (call.kind == Kind::Scatter) {
+    const auto ranks = py::cast<size_t>(object_.attr("size"));
+    counts.assign(ranks, call.targets[0].tensor.numel());
+  }
+  const c10::ScalarType dtype = call.kind == Kind::Scatter ? call.targets[0].tensor.scalar_type()
+                                                           : call.sources[0].dtype;
   py::sequence results = object_.attr("run")(
       kind_name(call.kind),
       reduction_name(call.reduction),
       call.root,
       call.parts,
+      dtype_name(dtype),
       sources,
+      counts,
       shapes,
       call.sent,
-      call.received);
+      call.received,
+      call.most);
   for (size_t at = 0; at < call.targets.size(); ++at) {
     values_->fulfil_array(call.targets[at].promised, py::object(results[at]).ptr());
   }

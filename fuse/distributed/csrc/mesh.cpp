@@ -55,29 +55,6 @@ class Descriptor {
   int number_;
 };
 
-// The address by which this host reaches the store's, or the loopback's where there is none.
-std::string own_address() {
-  const char* master = std::getenv("MASTER_ADDR");
-  addrinfo hints{};
-  hints.ai_family = AF_INET;
-  hints.ai_socktype = SOCK_DGRAM;
-  addrinfo* found = nullptr;
-  if (master == nullptr || ::getaddrinfo(master, "9", &hints, &found) != 0 || found == nullptr) {
-    return "127.0.0.1";
-  }
-  const Descriptor probe(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  sockaddr_in own{};
-  socklen_t length = sizeof(own);
-  char text[INET_ADDRSTRLEN] = "127.0.0.1";
-  // Connecting a datagram socket sends nothing: it chooses the way.
-  if (::connect(probe.get(), found->ai_addr, found->ai_addrlen) == 0 &&
-      ::getsockname(probe.get(), reinterpret_cast<sockaddr*>(&own), &length) == 0) {
-    ::inet_ntop(AF_INET, &own.sin_addr, text, sizeof(text));
-  }
-  ::freeaddrinfo(found);
-  return text;
-}
-
 sockaddr_in address_of(const std::string& host, uint16_t port) {
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -140,6 +117,28 @@ struct Greeting {
 };
 
 } // namespace
+
+std::string own_address() {
+  const char* master = std::getenv("MASTER_ADDR");
+  addrinfo hints{};
+  hints.ai_family = AF_INET;
+  hints.ai_socktype = SOCK_DGRAM;
+  addrinfo* found = nullptr;
+  if (master == nullptr || ::getaddrinfo(master, "9", &hints, &found) != 0 || found == nullptr) {
+    return "127.0.0.1";
+  }
+  const Descriptor probe(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  sockaddr_in own{};
+  socklen_t length = sizeof(own);
+  char text[INET_ADDRSTRLEN] = "127.0.0.1";
+  // Connecting a datagram socket sends nothing: it chooses the way.
+  if (::connect(probe.get(), found->ai_addr, found->ai_addrlen) == 0 &&
+      ::getsockname(probe.get(), reinterpret_cast<sockaddr*>(&own), &length) == 0) {
+    ::inet_ntop(AF_INET, &own.sin_addr, text, sizeof(text));
+  }
+  ::freeaddrinfo(found);
+  return text;
+}
 
 Mesh::Mesh(
     const c10::intrusive_ptr<c10d::Store>& store,

@@ -10,6 +10,9 @@
 
 namespace fuse::distributed {
 
+// The address by which this host reaches the store's, or the loopback's where there is none.
+std::string own_address();
+
 // A TCP connection to every other rank, used by one thread at a time and read by nobody but it: a
 // message costs no other thread's waking, which is what a small collective consists of. Whoever
 // dies closes its ends, so the others know at once.

@@ -13,7 +13,8 @@ namespace {
 
 std::string text_of(const std::exception& error) {
   const auto* ours = dynamic_cast<const c10::Error*>(&error);
-  return ours != nullptr ? ours->what_without_backtrace() : error.what();
+  const std::string text = ours != nullptr ? ours->what_without_backtrace() : error.what();
+  return text.substr(0, text.find("\n\nAt:")); // without Python's frames, which are not the user's
 }
 
 } // namespace
@@ -162,7 +163,9 @@ void Runner::carry_out(Call& call) {
   if (size_ > 1) {
     payloads = checked(mesh(), rank_, size_, call, small ? payload_of(call) : "");
   }
-  if (call.on_device && by_runtime()) {
+  // A factor of the rank's own is no part of a program that all ranks share.
+  const bool shared = call.reduction.op_ != c10d::ReduceOp::PREMUL_SUM;
+  if (call.on_device && shared && call.kind != Kind::Barrier && by_runtime()) {
     host_.run(call);
   } else if (small) {
     run_small(call, payloads, rank_);

@@ -18,18 +18,18 @@ struct DeviceValues {
   // The value that `tensor` has now, kept whatever is written to it afterwards. Cuts, with the
   // reason `collective`, if the value is recorded only; does not wait until it has been computed.
   Opaque (*take)(const at::Tensor& tensor);
-  // A taken value as a flat CPU tensor, not to be written to: in the order of memory where `tensor`
-  // was all of its storage, else row-major. Waits until it has been computed, and takes the GIL.
+  // A taken value as a flat CPU tensor, row-major, not to be written to. Waits until it has been
+  // computed, and takes the GIL for that.
   at::Tensor (*read)(const Opaque& taken);
-  // The same elements in the same order as a backend array of any shape; null where the value is in
-  // host memory, or not all of its storage. A new reference. GIL held.
+  // The same elements in the same order as a backend array of any shape; null where there is none:
+  // the value is in host memory, or not all of its storage. A new reference. GIL held.
   PyObject* (*array)(const Opaque& taken);
-  // Gives `tensor` a value that is still to come, its elements in the order that `read` has.
-  // Whoever reads it waits for `fulfil` or `fail`.
+  // Gives `tensor` a value that is still to come, its elements row-major. Whoever reads it
+  // waits for `fulfil` or `fail`.
   Opaque (*promise)(const at::Tensor& tensor);
   // The promised value: dense host memory that nobody writes to any more. No GIL needed.
   void (*fulfil)(const Opaque& promised, at::Tensor host);
-  // The same as a backend array of the shape in which memory holds it. GIL held.
+  // The same as a backend array of the tensor's shape. GIL held.
   void (*fulfil_array)(const Opaque& promised, PyObject* array);
   // There will be no value: reading it raises this text.
   void (*fail)(const Opaque& promised, const std::string& why);

@@ -12,6 +12,7 @@ import torch
 from fuse.backends.base import Chunk
 from fuse.backends.xla.aliasing import aliasing
 from fuse.backends.xla.backend import XlaBackend, create
+from fuse.backends.xla.lowering import by_element
 from fuse.backends.xla.passing import passed
 from fuse.backends.xla.stacking import LEAST, stacking
 from fuse.plan.planner import plan
@@ -95,7 +96,7 @@ def test_an_optimizers_update_copies_nothing(update: tuple[Chunk, Any]):
     """All shapes are one: by position alone, parameters and averages would be mixed up."""
     chunk, executable = update
     text = executable._loaded.hlo_modules()[0].to_string()
-    _, passing, donated = passed(chunk, stacking(chunk, create()._by_element))
+    _, passing, donated = passed(chunk, stacking(chunk, by_element))
     rows = sum(map(len, passing.stacked)) - len(passing.stacked)
     assert len(donated) == len(chunk.donated) - rows
     assert len(re.findall(r"\(\d+, \{\}, (?:may|must)-alias\)", text)) == len(donated)
@@ -104,7 +105,7 @@ def test_an_optimizers_update_copies_nothing(update: tuple[Chunk, Any]):
 
 def test_a_stored_executable_returns_its_results_in_order(update: tuple[Chunk, Any]):
     chunk, executable = update
-    _, passing, _ = passed(chunk, stacking(chunk, create()._by_element))
+    _, passing, _ = passed(chunk, stacking(chunk, by_element))
     assert passing.places != tuple(range(len(chunk.outputs))), "so this shows nothing"
     backend = create()
     stored = backend.dump(executable)

@@ -13,6 +13,11 @@ namespace fuse {
 
 namespace {
 
+// Whether a tensor is its whole storage, and row-major: then memory has its elements in its order.
+bool is_whole(const at::Tensor& tensor) {
+  return tensor.is_contiguous() && covers_storage(tensor);
+}
+
 // A tensor's value and geometry at one moment.
 class Taken final : public c10::intrusive_ptr_target {
  public:
@@ -22,9 +27,11 @@ class Taken final : public c10::intrusive_ptr_target {
         nbytes_(tensor.storage().nbytes()),
         elements_(tensor.numel()),
         offset_(tensor.storage_offset()),
-        whole_(covers_storage(tensor)) {
+        whole_(is_whole(tensor)) {
     if (held_.defined()) {
       host_ = held_->host(); // now: another thread may set it later
+      const Layout& layout = LayoutTable::global().get(Buffer::of(tensor)->layout);
+      is_array_ = whole_ && layout.dtype == dtype_;
     }
     sizes_.assign(tensor.sizes().begin(), tensor.sizes().end());
     strides_.assign(tensor.strides().begin(), tensor.strides().end());
@@ -43,7 +50,7 @@ class Taken final : public c10::intrusive_ptr_target {
   }
 
   PyObject* array() const {
-    PyObject* found = held_.defined() && whole_ ? held_->get() : nullptr;
+    PyObject* found = is_array_ ? held_->get() : nullptr;
     Py_XINCREF(found);
     return found;
   }
@@ -64,7 +71,8 @@ class Taken final : public c10::intrusive_ptr_target {
   size_t nbytes_;
   int64_t elements_;
   int64_t offset_;
-  bool whole_; // no other elements in the storage: in memory order then
+  bool whole_;
+  bool is_array_ = false; // a backend's has the same elements
   c10::SmallVector<int64_t, 6> sizes_;
   c10::SmallVector<int64_t, 6> strides_;
 };
@@ -86,13 +94,14 @@ PyObject* array(const Opaque& taken) {
 Opaque promise(const at::Tensor& tensor) {
   check_process();
   auto promised = c10::make_intrusive<ArrayHandle>(std::make_shared<Promise>());
-  if (covers_storage(tensor)) {
+  if (is_whole(tensor)) {
     Buffer* buffer = Buffer::of(tensor);
     Recorder::global().assign(buffer, promised, layout_after_write(tensor, *buffer));
     return promised;
   }
-  // A part of a storage: what comes is written to it by an operation, as soon as that is run.
-  at::Tensor whole = at::empty(tensor.sizes(), tensor.options());
+  // A part of a storage, or in another order: an operation writes to it what comes.
+  at::Tensor whole =
+      at::empty(tensor.sizes(), tensor.options().memory_format(at::MemoryFormat::Contiguous));
   Buffer* buffer = Buffer::of(whole);
   Recorder::global().assign(buffer, promised, buffer->layout);
   at::Tensor(tensor).copy_(whole);

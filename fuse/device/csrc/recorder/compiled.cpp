@@ -80,7 +80,7 @@ void CompiledGraph::add(Stretch stretch) {
 }
 
 bool Recorder::meet_inputs(
-    const std::vector<GraphInput>& inputs, std::vector<uint64_t>& key, bool& pending) const {
+    const std::vector<GraphInput>& inputs, std::vector<uint64_t>& key) const {
   // Like encode(), but the trace does not meet them yet: some 15 ns an input.
   for (size_t at = 0; at < inputs.size(); ++at) {
     const GraphInput& input = inputs[at];
@@ -111,7 +111,6 @@ bool Recorder::meet_inputs(
       TORCH_CHECK(false, *buffer->poison);
     }
     const bool known = buffer->trace == serial_;
-    pending |= buffer->pending;
     uint64_t place = known ? static_cast<uint64_t>(buffer->value) : kStranger;
     for (size_t before = 0; !known && before < at; ++before) {
       if (inputs[before].kind == GraphInput::Kind::Device &&
@@ -155,15 +154,13 @@ bool Recorder::prepare_graph(
     cut_locked(CutReason::DeviceChange);
     device_ = device;
   }
-  bool pending = false;
-  if (!meet_inputs(inputs, key, pending)) {
+  if (graph.alone() && !joins_ && operations_ != 0) {
+    cut_locked(CutReason::Compiled);
+  }
+  if (!meet_inputs(inputs, key)) {
     return false;
   }
-  if (graph.alone() && !pending && operations_ != 0) {
-    cut_locked(CutReason::Compiled); // what it has nothing to do with is a trace of its own
-    key.clear();
-    return meet_inputs(inputs, key, pending);
-  }
+  joins_ = joins_ || !graph.alone();
   return true;
 }
 

@@ -93,7 +93,8 @@ class CompiledGraph {
   // same place twice must not fill the memory.
   static constexpr size_t kMost = 256;
 
-  // `alone`: its calls begin a trace of their own, unless they read what the present one makes.
+  // `alone`: its calls begin a trace of their own, unless the present one holds graphs that are
+  // not.
   explicit CompiledGraph(bool alone) : alone_(alone) {}
   bool alone() const {
     return alone_;

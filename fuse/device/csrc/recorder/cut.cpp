@@ -73,6 +73,7 @@ void Recorder::start_trace() {
     }
   }
   ++serial_;
+  joins_ = false;
   if (stats_.nodes > most_nodes_ || crowded_) {
     prune(std::min(most_nodes_, stats_.nodes) / 2);
   }

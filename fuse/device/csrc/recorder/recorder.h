@@ -163,8 +163,7 @@ class Recorder {
   void draw_random(const TrieNode& node, c10::ArrayRef<c10::IValue> arguments);
 
   // compiled.cpp
-  bool meet_inputs(
-      const std::vector<GraphInput>& inputs, std::vector<uint64_t>& key, bool& pending) const;
+  bool meet_inputs(const std::vector<GraphInput>& inputs, std::vector<uint64_t>& key) const;
   bool prepare_graph(
       const CompiledGraph& graph,
       const std::vector<GraphInput>& inputs,
@@ -331,6 +330,7 @@ class Recorder {
   };
   Started started_;
   std::unique_ptr<Capture> capture_;
+  bool joins_ = false; // the trace holds a graph that others are to join
   uint64_t epoch_ = 1; // changes where calls are forgotten, or numbers of known ones begin to vary
   Call call_;
   Inferences inferences_;
