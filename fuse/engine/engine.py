@@ -464,5 +464,3 @@ class Engine:
         self.host_calls.reset()
         self.compiler.counts = Counts()
         self.executables.reset_stats()
-
-

@@ -167,7 +167,9 @@ def _attend(
     lead, heads = query.shape[:-2], query.shape[-3]
     if _can_join(ctx.joined_heads, query, key, value):
         joined = [_joined(one, ctx.joined_heads) for one in (query, key, value)]
-        made, log = _attend(replace(ctx, joined_heads=1), *joined, scores.of_every(ctx.joined_heads))
+        made, log = _attend(
+            replace(ctx, joined_heads=1), *joined, scores.of_every(ctx.joined_heads)
+        )
         return _parted(made, ctx.joined_heads), jnp.repeat(log, ctx.joined_heads, -2)
     if _by_library(ctx, scores, query, key, value):
         return _library(ctx, scores, query, key, value)
