@@ -30,6 +30,7 @@ from fuse.trace.bind import named
 from fuse.trace.node import HostArg, Node, NumberArg
 from fuse.trace.signature import signature
 
+
 def surroundings(name: str, devices: Sequence[Any]) -> dict[str, str]:
     """What executables for the first of ``devices`` depend on, without what its platform adds."""
     device = devices[0]

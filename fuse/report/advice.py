@@ -15,9 +15,9 @@ from typing import Any, Final
 from fuse.backends.base import Chunk
 from fuse.backends.estimates import AS_IT_IS, Variant
 from fuse.engine.targeted import Targeted, single
-from fuse.report.retype import retyped
 from fuse.report.resize import padded_product
-from fuse.trace.node import Node
+from fuse.report.retype import retyped
+from fuse.trace.node import Node, Operand, Output
 
 LEAST: Final = 0.02
 """The least share of the call's cycles that is worth a line."""
@@ -25,10 +25,23 @@ TOGETHER: Final = 2
 """Heads that are joined: 64 becomes 128, which fills the lanes of a vector."""
 LANES: Final = 128
 PRODUCTS: Final = frozenset(
-    "mm addmm bmm baddbmm mv addmv dot matmul linear convolution convolution_backward "
-    "_scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_fused_attention_overrideable "
-    "_scaled_dot_product_flash_attention_for_cpu_backward "
-    "_scaled_dot_product_fused_attention_overrideable_backward".split()
+    [
+        "mm",
+        "addmm",
+        "bmm",
+        "baddbmm",
+        "mv",
+        "addmv",
+        "dot",
+        "matmul",
+        "linear",
+        "convolution",
+        "convolution_backward",
+        "_scaled_dot_product_flash_attention_for_cpu",
+        "_scaled_dot_product_fused_attention_overrideable",
+        "_scaled_dot_product_flash_attention_for_cpu_backward",
+        "_scaled_dot_product_fused_attention_overrideable_backward",
+    ]
 )
 READS: Final = ("host_read", "host_fallback")
 """Cuts that a program could do without, one a call apart: the loss has to be read some time."""
@@ -117,7 +130,9 @@ def float32_products(call: Call) -> Iterator[dict[str, Any]]:
         f'torch.set_float32_matmul_precision("{best}"), or bfloat16 by torch.autocast',
         found[best],
     )
-    others = [f'"{name}" makes {cycles:,} of them' for name, cycles in found.items() if name != best]
+    others = [
+        f'"{name}" makes {cycles:,} of them' for name, cycles in found.items() if name != best
+    ]
     yield finding | {"proof": "; ".join([finding["proof"], *others])}
 
 
@@ -178,9 +193,11 @@ def emulated(call: Call) -> Iterator[dict[str, Any]]:
         if not nodes:
             continue
         after = call.cost(
-            lambda chunk, wide=wide, narrow=narrow: retyped(chunk, wide, narrow)  # type: ignore[misc]
-            if any(_computes(node, wide) for node in chunk.nodes)
-            else None
+            lambda chunk, wide=wide, narrow=narrow: (
+                retyped(chunk, wide, narrow)  # type: ignore[misc]
+                if any(_computes(node, wide) for node in chunk.nodes)
+                else None
+            )
         )
         yield call.finding(
             f"{len(nodes)} operations on {wide}, which the compiler makes of pairs of 32 bits",
@@ -192,7 +209,8 @@ def emulated(call: Call) -> Iterator[dict[str, Any]]:
 
 def _computes(node: Node, dtype: str) -> bool:
     """Whether a node reads or makes more than a few numbers of a dtype."""
-    views = [one.view for one in (*node.operands, *node.outputs)]
+    known: tuple[Operand | Output, ...] = (*node.operands, *node.outputs)
+    views = [one.view for one in known]
     return any(view.dtype == dtype and view.numel > LANES for view in views)
 
 

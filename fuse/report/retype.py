@@ -24,7 +24,9 @@ def _retyped(value: Any, old: str, new: str) -> Any:
         return replace(value, dtype=new) if value.dtype == old else value
     if not is_dataclass(value) or isinstance(value, type):
         return value
-    changed = {field.name: _retyped(getattr(value, field.name), old, new) for field in fields(value)}
+    changed = {
+        field.name: _retyped(getattr(value, field.name), old, new) for field in fields(value)
+    }
     if changed.get("dtype") == old:
         changed["dtype"] = new
     return type(value)(**changed)

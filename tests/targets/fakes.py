@@ -62,7 +62,9 @@ class FakeTarget(Target):
             Cost(f"fusion.{at}", "fusion", self.cycles(node, variant), at, (at,))
             for at, node in enumerate(chunk.nodes)
         )
-        held = tuple(Held(str(x.layout), x.layout.nbytes, 2 * x.layout.nbytes) for x in chunk.inputs)
+        held = tuple(
+            Held(str(x.layout), x.layout.nbytes, 2 * x.layout.nbytes) for x in chunk.inputs
+        )
         found = Estimate(
             cycles=sum(cost.cycles for cost in costs),
             costs=costs,

@@ -19,11 +19,27 @@ from fuse.backends.estimates import Cost, Held
 BITS: Final = {
     "pred": 8,
     **{f"{kind}{bits}": bits for kind in "su" for bits in (2, 4, 8, 16, 32, 64)},
-    **{"bf16": 16, "f16": 16, "f32": 32, "f64": 64, "c64": 64, "c128": 128},
+    "bf16": 16,
+    "f16": 16,
+    "f32": 32,
+    "f64": 64,
+    "c64": 64,
+    "c128": 128,
 }
 FREE: Final = frozenset(
-    "parameter constant tuple get-tuple-element bitcast copy-start copy-done after-all "
-    "opt-barrier partition-id replica-id".split()
+    [
+        "parameter",
+        "constant",
+        "tuple",
+        "get-tuple-element",
+        "bitcast",
+        "copy-start",
+        "copy-done",
+        "after-all",
+        "opt-barrier",
+        "partition-id",
+        "replica-id",
+    ]
 )
 """Opcodes that do no work of their own; copies between memories run beside the rest."""
 _FREE_CALLS: Final = re.compile(r'custom_call_target="(X64\w+|AllocateBuffer|Sharding)"')
@@ -34,7 +50,9 @@ _CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
 _NODE = re.compile(r'op_name="[^"]*?/n(\d+)\.')
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 _CALLED = re.compile(r"(?:calls|body|condition|to_apply|called_computations?)=\{?%?([\w.\-]+)")
-_BRANCHES = re.compile(r"(?:branch_computations=\{([^}]*)\}|(?:true|false)_computation=%?([\w.\-]+))")
+_BRANCHES = re.compile(
+    r"(?:branch_computations=\{([^}]*)\}|(?:true|false)_computation=%?([\w.\-]+))"
+)
 _SHAPE = re.compile(r"([a-z]+[0-9a-z]*)\[([\d,]*)\](?:\{([\d,]*)((?::[^}]*)?)\})?")
 _TILE = re.compile(r"T\(([\d,]+)\)")
 
@@ -83,7 +101,8 @@ class Program:
 def parse(text: str) -> Program:
     """The program in ``text``; raises ``ValueError`` where there is none."""
     computations: dict[str, tuple[Instruction, ...]] = {}
-    entry, name, lines = "", "", []
+    entry, name = "", ""
+    lines: list[Instruction] = []
     for line in text.splitlines():
         head = _HEAD.match(line)
         if head:
@@ -197,9 +216,7 @@ def _trips(program: Program, loop: Instruction) -> int | None:
         return int(noted[1])
     condition = re.search(r"condition=%?([\w.\-]+)", loop.line)
     lines = program.computations.get(condition[1], ()) if condition else ()
-    constants = {
-        one.name: one.line.partition(")")[0] for one in lines if one.opcode == "constant"
-    }
+    constants = {one.name: one.line.partition(")")[0] for one in lines if one.opcode == "constant"}
     root = next((one for one in lines if one.root), None)
     if root is None or root.opcode != "compare" or "direction=LT" not in root.line:
         return None
@@ -229,7 +246,9 @@ def _kind(one: Instruction) -> str:
     target = re.search(r'custom_call_target="([^"]+)"', one.line)
     if target:
         return f"{one.opcode} {target[1]}"
-    return f"{one.opcode} {one.name.rstrip('.0123456789')}" if one.opcode == "fusion" else one.opcode
+    return (
+        f"{one.opcode} {one.name.rstrip('.0123456789')}" if one.opcode == "fusion" else one.opcode
+    )
 
 
 def _nodes(program: Program, one: Instruction, called: list[str]) -> set[int]:
