@@ -74,7 +74,7 @@ def accumulated(device: str, rank: int, size: int) -> list[float]:
 
 def hooks(device: str, rank: int, size: int) -> list[float]:
     losses = []
-    for hook in (default_hooks.allreduce_hook, default_hooks.bf16_compress_hook):
+    for hook in (default_hooks.allreduce_hook, default_hooks.fp16_compress_hook):
         torch.manual_seed(1)
         model = wrapped(device)
         model.register_comm_hook(None, hook)

@@ -81,8 +81,7 @@ void Direct::exchange(
 
 at::Tensor Direct::reduced_share(const std::vector<at::Tensor>& parts, const Call& call) {
   const at::Tensor& mine = parts[static_cast<size_t>(rank_)];
-  const at::Tensor rows =
-      at::empty({static_cast<int64_t>(size_), mine.numel()}, mine.options());
+  const at::Tensor rows = at::empty({static_cast<int64_t>(size_), mine.numel()}, mine.options());
   exchange(parts, rows.unbind(0), call);
   return finished(reduced(rows, call.reduction), call.reduction, size_);
 }

@@ -53,7 +53,8 @@ void check_alike(const at::Tensor& one, const at::Tensor& other, const char* wha
       text_of(other));
 }
 
-void check_size(bool fits, const char* what, const std::string& outputs, const std::string& inputs) {
+void check_size(
+    bool fits, const char* what, const std::string& outputs, const std::string& inputs) {
   TORCH_CHECK_VALUE(fits, what, ": the sizes do not fit: outputs ", outputs, ", inputs ", inputs);
 }
 
@@ -197,7 +198,9 @@ c10::intrusive_ptr<c10d::Work> Group::endCoalescing() {
 // ---- the collectives ------------------------------------------------------------------------
 
 Group::Pending Group::all_reduce(
-    Tensors& tensors, const c10d::ReduceOp& reduction, std::chrono::milliseconds timeout,
+    Tensors& tensors,
+    const c10d::ReduceOp& reduction,
+    std::chrono::milliseconds timeout,
     bool async) {
   TORCH_CHECK_VALUE(!tensors.empty(), "all_reduce: no tensors");
   Call call = begin(Kind::AllReduce, timeout);
@@ -230,7 +233,8 @@ Group::Pending Group::broadcast(Tensors& tensors, const c10d::BroadcastOptions& 
   if (rank_ != call.root) {
     write(call, tensors[0]);
   }
-  return issue(std::move(call), c10d::OpType::BROADCAST, texts_of(tensors), tensors, options.asyncOp);
+  return issue(
+      std::move(call), c10d::OpType::BROADCAST, texts_of(tensors), tensors, options.asyncOp);
 }
 
 Group::Pending Group::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
@@ -246,7 +250,10 @@ Group::Pending Group::reduce(Tensors& tensors, const c10d::ReduceOptions& option
 }
 
 Group::Pending Group::gather_all(
-    const Tensors& outputs, const Tensors& inputs, size_t parts, std::chrono::milliseconds timeout,
+    const Tensors& outputs,
+    const Tensors& inputs,
+    size_t parts,
+    std::chrono::milliseconds timeout,
     bool async) {
   TORCH_CHECK_VALUE(!inputs.empty(), "all_gather: no tensors");
   check_size(
@@ -255,8 +262,7 @@ Group::Pending Group::gather_all(
     const at::Tensor& input = inputs[at / parts];
     const int64_t expected = parts == 1 ? input.numel() * size_ : input.numel();
     check_alike(outputs[at], input, "all_gather");
-    check_size(
-        outputs[at].numel() == expected, "all_gather", text_of(outputs[at]), text_of(input));
+    check_size(outputs[at].numel() == expected, "all_gather", text_of(outputs[at]), text_of(input));
   }
   Call call = begin(Kind::AllGather, timeout);
   call.parts = parts;
@@ -301,8 +307,7 @@ Group::Pending Group::allgather_into_tensor_coalesced(
   return gather_all(outputs, inputs, 1, options.timeout, options.asyncOp);
 }
 
-Group::Pending Group::gather(
-    Lists& outputs, Tensors& inputs, const c10d::GatherOptions& options) {
+Group::Pending Group::gather(Lists& outputs, Tensors& inputs, const c10d::GatherOptions& options) {
   check_one(inputs, "gather");
   Call call = begin(Kind::Gather, options.timeout);
   call.root = static_cast<int>(options.rootRank);
@@ -314,8 +319,7 @@ Group::Pending Group::gather(
       texts_of(inputs));
   for (const at::Tensor& output : all) {
     check_alike(output, inputs[0], "gather");
-    check_size(
-        output.numel() == inputs[0].numel(), "gather", text_of(output), text_of(inputs[0]));
+    check_size(output.numel() == inputs[0].numel(), "gather", text_of(output), text_of(inputs[0]));
   }
   read(call, inputs[0]);
   for (const at::Tensor& output : all) {
@@ -337,8 +341,7 @@ Group::Pending Group::scatter(
       texts_of(all));
   for (const at::Tensor& input : all) {
     check_alike(outputs[0], input, "scatter");
-    check_size(
-        outputs[0].numel() == input.numel(), "scatter", text_of(outputs[0]), text_of(input));
+    check_size(outputs[0].numel() == input.numel(), "scatter", text_of(outputs[0]), text_of(input));
     read(call, input);
   }
   write(call, outputs[0]);
@@ -380,7 +383,12 @@ Group::Pending Group::scatter_reduced(
 Group::Pending Group::reduce_scatter(
     Tensors& outputs, Lists& inputs, const c10d::ReduceScatterOptions& options) {
   return scatter_reduced(
-      outputs, flattened(inputs), static_cast<size_t>(size_), options.reduceOp, options.timeout, options.asyncOp);
+      outputs,
+      flattened(inputs),
+      static_cast<size_t>(size_),
+      options.reduceOp,
+      options.timeout,
+      options.asyncOp);
 }
 
 Group::Pending Group::_reduce_scatter_base(
@@ -393,7 +401,8 @@ Group::Pending Group::reduce_scatter_tensor_coalesced(
   return scatter_reduced(outputs, inputs, 1, options.reduceOp, options.timeout, options.asyncOp);
 }
 
-Group::Pending Group::all_to_all(const Tensors& outputs, const Tensors& inputs, Call call, bool async) {
+Group::Pending Group::all_to_all(
+    const Tensors& outputs, const Tensors& inputs, Call call, bool async) {
   for (const at::Tensor& input : inputs) {
     read(call, input);
   }
@@ -420,8 +429,7 @@ Group::Pending Group::alltoall_base(
       total += rows[rank];
     }
     TORCH_CHECK_VALUE(
-        rows.empty() ? length % size_ == 0
-                     : rows.size() == found.size() && total == length,
+        rows.empty() ? length % size_ == 0 : rows.size() == found.size() && total == length,
         "all_to_all: ",
         rows.empty() ? "the first dimension is no multiple of the ranks: "
                      : "the split sizes do not add up to the first dimension: ",
@@ -454,7 +462,8 @@ Group::Pending Group::alltoall(
 }
 
 Group::Pending Group::barrier(const c10d::BarrierOptions& options) {
-  return issue(begin(Kind::Barrier, options.timeout), c10d::OpType::BARRIER, "", {}, options.asyncOp);
+  return issue(
+      begin(Kind::Barrier, options.timeout), c10d::OpType::BARRIER, "", {}, options.asyncOp);
 }
 
 // The check before a call is one: its error names every rank that has not come.
@@ -482,36 +491,36 @@ Group::Pending Group::receive(Tensors& tensors, int from, int tag) {
   const at::Tensor& tensor = tensors[0];
   Call call;
   write(call, tensor);
-  at::Tensor flat =
-      at::empty({tensor.numel()}, at::TensorOptions().dtype(tensor.scalar_type()));
+  at::Tensor flat = at::empty({tensor.numel()}, at::TensorOptions().dtype(tensor.scalar_type()));
   Tensors received{flat.view(at::kByte)};
   auto gloo = runner_->gloo();
   Pending inner = from < 0 ? gloo->recvAnysource(received, tag) : gloo->recv(received, from, tag);
   auto work = c10::make_intrusive<Work>(rank_, c10d::OpType::RECV, 0, tensors);
+  if (from < 0) {
+    work->set_source([inner] { return inner->sourceRank(); });
+  }
   const auto text = "recv(" + text_of(tensor) + ") from rank " + std::to_string(from);
   Threads::global().run([runner = runner_,
-                         work,
+                         completion = work->completion(),
                          inner,
                          flat,
-                         from,
                          text,
                          target = call.targets[0],
                          timeout = options_->timeout]() mutable {
+    std::exception_ptr error;
     try {
       inner->wait(timeout);
-      if (from < 0) {
-        work->set_source(inner->sourceRank());
-      }
       give(target, flat);
-      work->complete(nullptr);
-    } catch (const std::exception& error) {
-      const std::string why = runner->explained(error.what(), 0, text);
+    } catch (const std::exception& failure) {
+      const std::string why = runner->explained(failure.what(), 0, text);
       if (target.promised) {
         runner->host().values().fail(target.promised, why);
       }
-      work->complete(std::make_exception_ptr(
-          c10::DistBackendError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, why)));
+      error = std::make_exception_ptr(
+          c10::DistBackendError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, why));
     }
+    target = Target(); // see Completion
+    completion->complete(error);
   });
   return noted(work);
 }

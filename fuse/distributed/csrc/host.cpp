@@ -21,8 +21,8 @@ const DeviceValues& Host::values() {
   if (values_ == nullptr) {
     py::gil_scoped_acquire gil;
     py::object capsule = object_.attr("values")();
-    values_ = static_cast<const DeviceValues*>(
-        PyCapsule_GetPointer(capsule.ptr(), DeviceValues::kName));
+    values_ =
+        static_cast<const DeviceValues*>(PyCapsule_GetPointer(capsule.ptr(), DeviceValues::kName));
     if (values_ == nullptr) {
       throw py::error_already_set();
     }
@@ -73,8 +73,8 @@ void Host::run(Call& call) {
     const auto ranks = py::cast<size_t>(object_.attr("size"));
     counts.assign(ranks, call.targets[0].tensor.numel());
   }
-  const c10::ScalarType dtype = call.kind == Kind::Scatter ? call.targets[0].tensor.scalar_type()
-                                                           : call.sources[0].dtype;
+  const c10::ScalarType dtype =
+      call.kind == Kind::Scatter ? call.targets[0].tensor.scalar_type() : call.sources[0].dtype;
   py::sequence results = object_.attr("run")(
       kind_name(call.kind),
       reduction_name(call.reduction),

@@ -1,8 +1,8 @@
 // What a group asks of Python: fuse.distributed.group.Host.
 #pragma once
 
-#include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/utils/pybind.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "call.h"
 

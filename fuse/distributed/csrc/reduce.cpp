@@ -40,8 +40,7 @@ at::Tensor prepared(const at::Tensor& flat, const c10d::ReduceOp& reduction) {
   if (reduction.op_ != Op::PREMUL_SUM) {
     return flat;
   }
-  const auto* factor =
-      dynamic_cast<const c10d::PreMulSumSupplement*>(reduction.supplement_.get());
+  const auto* factor = dynamic_cast<const c10d::PreMulSumSupplement*>(reduction.supplement_.get());
   TORCH_CHECK(factor != nullptr, "premul_sum without a factor: use dist._make_nccl_premul_sum");
   return factor->tensor_factor.defined()
       ? flat.mul(factor->tensor_factor.cpu().to(flat.scalar_type()))

@@ -17,9 +17,9 @@
 namespace fuse::distributed {
 
 // A call goes so: ranks compare what they are about to do, its values are computed, the data moves,
-// its targets get their values, whoever waits goes on. What goes wrong is an exception of the call's
-// Work and of its targets. After a failure other than a mismatch, which every rank sees before
-// anything has moved, ranks cannot know what the others have done: the group is over.
+// its targets get their values, whoever waits goes on. What goes wrong is an exception of the
+// call's Work and of its targets. After a failure other than a mismatch, which every rank sees
+// before anything has moved, ranks cannot know what the others have done: the group is over.
 class Runner : public std::enable_shared_from_this<Runner> {
  public:
   Runner(
@@ -51,7 +51,7 @@ class Runner : public std::enable_shared_from_this<Runner> {
  private:
   struct Task {
     Call call;
-    c10::intrusive_ptr<Work> work;
+    std::shared_ptr<Completion> completion;
   };
   void serve();
   void perform(Task& task);

@@ -62,9 +62,7 @@ bool is_small(const Call& call, int rank, int size) {
     case Kind::Barrier:
     case Kind::AllToAll: // ranks may have different sizes
       return false;
-    case Kind::Scatter:
-      bytes = call.targets[0].tensor.nbytes() * static_cast<size_t>(size);
-      break;
+    case Kind::Scatter: bytes = call.targets[0].tensor.nbytes() * static_cast<size_t>(size); break;
     case Kind::Broadcast: // sources are there on every rank, for their sizes
     default:
       for (const Source& source : call.sources) {
@@ -122,9 +120,7 @@ void run_small(Call& call, const std::vector<std::string>& payloads, int rank) {
         }
         for (const std::string& payload : payloads) {
           if (target < call.targets.size()) {
-            give(
-                call.targets[target++],
-                tensor_of(payload, start, source.elements, source.dtype));
+            give(call.targets[target++], tensor_of(payload, start, source.elements, source.dtype));
           }
         }
         break;
