@@ -13,6 +13,7 @@ import ml_dtypes  # noqa: F401  (registers bfloat16 and the float8 types with Nu
 import numpy as np
 
 import fuse.backends.xla.rules  # noqa: F401  (fills the table of rules)
+from fuse import config
 from fuse.backends.base import Backend, Chunk, Target
 from fuse.backends.decomposed import Decompositions
 from fuse.backends.functions import is_function, program_of
@@ -63,6 +64,8 @@ class XlaBackend(Backend):
     name = "xla"
 
     def __init__(self) -> None:
+        if config.target() is not None:  # programs run here; JAX would look for a TPU of ours
+            jax.config.update("jax_platforms", "cpu")
         self.devices = jax.devices()
         self.platform = platform_of(self.devices[0].platform)
         self.decompositions = Decompositions(self.has_rule)

@@ -101,7 +101,8 @@ class Program:
 def parse(text: str) -> Program:
     """The program in ``text``; raises ``ValueError`` where there is none."""
     computations: dict[str, tuple[Instruction, ...]] = {}
-    entry, name, lines = "", "", []
+    entry, name = "", ""
+    lines: list[Instruction] = []
     for line in text.splitlines():
         head = _HEAD.match(line)
         if head:
@@ -192,10 +193,10 @@ def _walk(program: Program, name: str, times: int, found: Sums) -> None:
             nodes = tuple(sorted(_nodes(program, one, called)))
             found.costs.append(Cost(one.name, one.opcode, cycles * times, one.node, nodes))
         elif one.opcode == "while":
-            trips = _TRIPS.search(one.line)
+            trips = _trips(program, one)
             found.unknown_loops += trips is None
             for computation in called:
-                _walk(program, computation, times * (int(trips[1]) if trips else 1), found)
+                _walk(program, computation, times * (trips or 1), found)
         elif one.opcode == "conditional":
             _walk_branches(program, one, times, found)
         elif one.opcode in ("call", "async-start"):
@@ -203,6 +204,24 @@ def _walk(program: Program, name: str, times: int, found: Sums) -> None:
                 _walk(program, computation, times, found)
         elif one.opcode not in FREE and not _FREE_CALLS.search(one.line):
             found.unestimated[_kind(one)] += 1
+
+
+def _trips(program: Program, loop: Instruction) -> int | None:
+    """How often a loop runs: what the compiler notes, or the bound that its counter meets.
+
+    Counters start at 0 and count in ones: JAX writes its loops so.
+    """
+    noted = _TRIPS.search(loop.line)
+    if noted:
+        return int(noted[1])
+    condition = re.search(r"condition=%?([\w.\-]+)", loop.line)
+    lines = program.computations.get(condition[1], ()) if condition else ()
+    constants = {one.name: one.line.partition(")")[0] for one in lines if one.opcode == "constant"}
+    root = next((one for one in lines if one.root), None)
+    if root is None or root.opcode != "compare" or "direction=LT" not in root.line:
+        return None
+    bound = constants.get(root.line.partition(")")[0].rpartition("%")[2], "")
+    return int(bound) if bound.isdigit() else None
 
 
 def _walk_branches(program: Program, one: Instruction, times: int, found: Sums) -> None:

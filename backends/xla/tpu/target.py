@@ -13,6 +13,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final
 
@@ -196,7 +197,7 @@ class TpuTarget(Target):
             return Estimate(error=str(error), kind=kind, seconds=seconds), b""
 
     @contextlib.contextmanager
-    def _worker(self) -> Any:
+    def _worker(self) -> Iterator[Worker]:
         """A worker that nobody else uses; one that gives no answer is ended."""
         worker = self._idle.get()
         try:
