@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -74,7 +74,8 @@ class XlaBackend(Backend):
 
     @functools.cached_property
     def _fingerprint(self) -> dict[str, str]:
-        return {**surroundings(self.name, self.devices), **self.platform.fingerprint()}
+        added = {"options": repr(sorted(self.options.items()))} if self.options else {}
+        return {**surroundings(self.name, self.devices), **self.platform.fingerprint(), **added}
 
     def fingerprint(self) -> dict[str, str]:  # noqa: D102
         return self._fingerprint
@@ -94,6 +95,14 @@ class XlaBackend(Backend):
     def start(self) -> None:  # noqa: D102
         self.platform.start()
         self.__dict__.pop("_fingerprint", None)  # which names the kernels
+
+    def compile_with(self, options: Mapping[str, str | bool | int | float]) -> None:  # noqa: D102
+        self.options = dict(options)
+        self.__dict__.pop("_fingerprint", None)
+
+    def memory_bytes(self, device: int) -> int:  # noqa: D102
+        known = self.devices[device].memory_stats() or {}
+        return int(known.get("bytes_limit") or super().memory_bytes(device))
 
     def has_rule(self, overload: str) -> bool:  # noqa: D102
         return overload in RULES or is_function(overload)
@@ -125,7 +134,9 @@ class XlaBackend(Backend):
     def compile(self, chunk: Chunk) -> Any:  # noqa: D102
         program, passing = lowered(chunk, self.platform, self.decompositions)
         with jax.enable_x64(True):
-            compiled = program.compile(self.platform.options(program))
+            # Any: JAX declares fewer kinds of values than it takes.
+            options: dict[str, Any] = {**(self.platform.options(program) or {}), **self.options}
+            compiled = program.compile(options or None)
         called = filter(None, (program_of(node.target) for node in chunk.nodes))
         storable = all(function.storable for function in called)
         loaded = compiled.runtime_executable()
@@ -166,6 +177,20 @@ class XlaBackend(Backend):
 
     def owns(self, array: Any) -> bool:  # noqa: D102
         return isinstance(array, (jax.Array, Row))
+
+    def exported(self, array: Any) -> Any:  # noqa: D102
+        return self.alone(array)
+
+    def adopted(self, array: Any, device: int) -> Any:
+        """The same where it lies as executables take it: on that device, in its own order."""
+        wanted = jax.sharding.SingleDeviceSharding(self.devices[device])
+        if array.sharding == wanted and not array.aval.weak_type:
+            return array
+        with jax.enable_x64(True):  # else 64 bits become 32
+            moved = jax.device_put(array, wanted)
+            return (
+                jax.lax.convert_element_type(moved, moved.dtype) if array.aval.weak_type else moved
+            )
 
     def wait(self, arrays: list[Any]) -> None:  # noqa: D102
         for part in arrays:  # 0.4 us each; jax.block_until_ready, of a tree, 6 us

@@ -7,7 +7,7 @@ seen, to plan a trace it has never cut, and once a chunk to run it.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -424,6 +424,12 @@ class Engine:
     def forget(self) -> None:
         """Drop the descriptions of calls: an operator has another meaning from now on."""
         self.calls.described.clear()
+
+    def compile_with(self, options: Mapping[str, str | bool | int | float]) -> None:
+        """Compile with these options from now on; executables made with others are not used."""
+        self.backend.compile_with(options)
+        self.verdicts.save(final=True)
+        self.verdicts = Verdicts(self.backend, self.executables.cache)
 
     def close(self) -> bool:
         """Wait a moment for what runs; called once at the end of the process.
