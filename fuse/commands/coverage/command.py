@@ -36,7 +36,7 @@ def main(arguments: Sequence[str]) -> int:
     for backend in options.backend:
         for mode in options.mode:
             problems += _run_one(_of_backend(wanted, backend, options), mode, backend, options)
-    if not options.op and not options.quick:
+    if not (options.op or options.quick or options.compiled):
         write(options.folder, every, options.document)
         print(f"wrote {options.document}")
     for problem in problems:
@@ -48,7 +48,8 @@ def main(arguments: Sequence[str]) -> int:
 def _run_one(
     wanted: Sequence[str], mode: str, backend: str, options: argparse.Namespace
 ) -> list[str]:
-    path = options.folder / f"{'quick-' if options.quick else ''}{backend}-{mode}.jsonl"
+    how = [name for name in ("quick", "compiled") if getattr(options, name)]
+    path = options.folder / "-".join([*how, backend, f"{mode}.jsonl"])
     if options.quick or options.fresh and not options.op:
         path.unlink(missing_ok=True)
     known = load(path)
@@ -68,7 +69,6 @@ def _run_one(
                 text = "; ".join(bad) or (f"host: {', '.join(host)}" if host else "native")
                 print(f"{record.seconds:6.1f} s  {record.key}  {text}", flush=True)
 
-        how = ("quick",) if options.quick else ()
         run(todo, (mode, backend, *how), options.folder, options.jobs, options.timeout, took)
     print(
         f"{backend}, {mode}: {len(todo)} entries in {time.perf_counter() - started:.0f} s, "
@@ -84,6 +84,8 @@ def _run_one(
 
 def _of_backend(wanted: Sequence[str], backend: str, options: argparse.Namespace) -> list[str]:
     """What runs on one backend: everything, or its part of the quick entries."""
+    if options.compiled:
+        wanted = [key for key in wanted if key.startswith("op:")]
     part = quick.NUMPY if backend == "numpy" else quick.ENTRIES
     return [key for key in wanted if not options.quick or key in part]
 
@@ -135,6 +137,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--quick", action="store_true", help="the fixed part that 'make test' runs; no report"
+    )
+    parser.add_argument(
+        "--compiled",
+        action="store_true",
+        help="operators through torch.compile (no modules, optimizers, errors); no report",
     )
     parser.add_argument("--verbose", action="store_true", help="a line for every entry")
     return parser

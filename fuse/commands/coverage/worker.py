@@ -44,7 +44,8 @@ def check(key: str, quick: bool = False) -> Record:
 
 
 def main() -> int:
-    """Serve until the standard input ends; the arguments: mode, backend, perhaps ``quick``."""
+    """Serve until the standard input ends; the arguments: mode, backend, perhaps ``quick`` and
+    ``compiled``."""
     mode, backend, *how = sys.argv[1:]
     faulthandler.enable()
     warnings.simplefilter("ignore")
@@ -53,9 +54,10 @@ def main() -> int:
         os.dup2(2, 1)
         fuse.set_backend(backend)
         fuse.set_mode(mode)
+        operators.compiled = "compiled" in how
         print("ready", file=records)
         for line in sys.stdin:
-            print(check(line.strip(), how == ["quick"]).to_line(), file=records)
+            print(check(line.strip(), "quick" in how).to_line(), file=records)
     return 0
 
 
