@@ -92,6 +92,10 @@ class Backend(ABC):
     def fingerprint(self) -> dict[str, str]:
         """Labelled fields that a compiled chunk depends on beside the program itself."""
 
+    def setting(self) -> str:
+        """What of ``fingerprint`` the program may change while it runs; asked at every cut."""
+        return ""
+
     @abstractmethod
     def device_count(self) -> int:
         """How many devices PyTorch sees."""

@@ -73,9 +73,7 @@ def compile_by_hand(target: str, name: str) -> int:
                 given = jax.tree.map(
                     lambda one: jax.ShapeDtypeStruct(one.shape, one.dtype), arguments
                 )
-                placed = plain(
-                    function, in_shardings=sharding, out_shardings=sharding, **options
-                )
+                placed = plain(function, in_shardings=sharding, out_shardings=sharding, **options)
                 cycles.append(estimate(placed.lower(*given).compile(), 0.0).cycles)
             return plain(function)(*arguments)
 

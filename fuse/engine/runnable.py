@@ -63,6 +63,7 @@ class Runnable:
     ``token`` is the position of the smallest live value, ``nbytes`` the size of all. ``starts``
     are pairs of a number of calls recorded and the number of stages that can run then.
     ``planned`` is what ``Targeted.add`` returned for it, where it was planned for a target.
+    ``read`` are leaves that an earlier trace read, ``setting`` is what ``Backend.setting`` was.
     """
 
     plan: Plan
@@ -75,6 +76,8 @@ class Runnable:
     starts: tuple[tuple[int, int], ...]
     runs: int = 0
     planned: Any = None
+    read: tuple[int, ...] = ()
+    setting: str = ""
 
 
 def bind(plan: Plan, executables: list[Bound], ahead: bool) -> Runnable:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -30,8 +31,10 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="module")
-def v5e() -> TpuTarget:
-    return TpuTarget(parse("v5e"))
+def v5e() -> Iterator[TpuTarget]:
+    target = TpuTarget(parse("v5e"))
+    yield target
+    target.close()
 
 
 def node(text: str) -> Node:
