@@ -11,6 +11,7 @@ import jax
 import jaxlib
 import ml_dtypes  # noqa: F401  (registers bfloat16 and the float8 types with NumPy)
 import numpy as np
+import torch
 
 import fuse.backends.xla.rules  # noqa: F401  (fills the table of rules)
 from fuse import config
@@ -78,7 +79,12 @@ class XlaBackend(Backend):
         return {**surroundings(self.name, self.devices), **self.platform.fingerprint(), **added}
 
     def fingerprint(self) -> dict[str, str]:  # noqa: D102
-        return self._fingerprint
+        setting = self.setting()
+        return self._fingerprint | ({"float32 products": setting} if setting else {})
+
+    def setting(self) -> str:
+        """How exact float32 products are; on the CPU platform they always are."""
+        return "" if self.platform.name == "cpu" else torch.get_float32_matmul_precision()
 
     def device_count(self) -> int:  # noqa: D102
         return len(self.devices)
