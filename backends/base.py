@@ -108,6 +108,10 @@ class Backend(ABC):
         """The files whose text decides what an executable is: all Python files beside its own."""
         return sorted(Path(inspect.getfile(type(self))).parent.rglob("*.py"))
 
+    def setting(self) -> str:
+        """What of ``fingerprint`` the program may change while it runs; asked at every cut."""
+        return ""
+
     @abstractmethod
     def device_count(self) -> int:
         """How many devices PyTorch sees."""

@@ -118,11 +118,10 @@ class Estimate:
             costs = tuple(
                 Cost(**(one | {"nodes": tuple(one["nodes"])})) for one in found.pop("costs")
             )
-            arrays = {
-                name: tuple(Held(**one) for one in found.pop(name))
-                for name in ("arguments", "results")
-            }
-            return Estimate(costs=costs, **arrays, **found)
+            arguments, results = (
+                tuple(Held(**one) for one in found.pop(name)) for name in ("arguments", "results")
+            )
+            return Estimate(costs=costs, arguments=arguments, results=results, **found)
         except (TypeError, KeyError) as error:
             raise ValueError(f"a stored estimate of another shape: {error}") from error
 

@@ -8,41 +8,37 @@ Adagrad}Kernel.cpp. Gradients are among the results because unscaling writes the
 from __future__ import annotations
 
 import functools
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 Rule = Callable[..., Any]
 Arrays = Sequence[Any]
 
 
-class FusedOptimizers(ABC):
+@dataclass(frozen=True)
+class FusedOptimizers:
     """A backend's arithmetic, and ``register``, which makes rules of it.
 
-    ``adam``, ``sgd`` and ``adagrad`` take one parameter and what belongs to it, the gradient
-    unscaled, and the operator's own numbers by name; they return what replaces them, in the same
-    order without the gradient, of any dtype.
+    ``adam``, ``sgd`` and ``adagrad`` take ``values``, one parameter and what belongs to it with the
+    gradient unscaled, and the operator's own numbers by name. They return what replaces
+    ``values``, in the same order without the gradient, of any dtype.
+
+    Attributes:
+        unscaled: of a gradient and a scale, perhaps ``None``: their quotient in its own dtype.
+        kept: of a new value, the old one and ``found_inf``, perhaps ``None``: the new one in the
+            old one's dtype, or the old one where ``found_inf`` is 1.
+        adam: ``(ctx, decoupled, values, step, **numbers)``; parameter, gradient, average, average
+            of squares, and perhaps its maximum.
+        sgd: ``(ctx, values, **numbers)``; parameter, gradient, and with a momentum its buffer.
+        adagrad: ``(ctx, values, step, **numbers)``; parameter, gradient, sum of squares.
     """
 
-    @abstractmethod
-    def unscaled(self, grad: Any, scale: Any) -> Any:
-        """The gradient divided by the scale, in its own dtype."""
-
-    @abstractmethod
-    def kept(self, new: Any, old: Any, found_inf: Any) -> Any:
-        """``new`` in the dtype of ``old``, or ``old`` where ``found_inf`` is 1 (or ``None``)."""
-
-    @abstractmethod
-    def adam(self, ctx: Any, decoupled: bool, values: Arrays, step: Any, **numbers: Any) -> Arrays:
-        """``values``: parameter, gradient, average, average of squares, perhaps its maximum."""
-
-    @abstractmethod
-    def sgd(self, ctx: Any, values: Arrays, **numbers: Any) -> Arrays:
-        """``values``: parameter, gradient, and with a momentum its buffer."""
-
-    @abstractmethod
-    def adagrad(self, ctx: Any, values: Arrays, step: Any, **numbers: Any) -> Arrays:
-        """``values``: parameter, gradient, sum of squares."""
+    unscaled: Rule
+    kept: Rule
+    adam: Rule
+    sgd: Rule
+    adagrad: Rule
 
     def register(self, rule: Callable[..., Callable[[Rule], Rule]]) -> None:
         """Give every overload its rule."""

@@ -20,7 +20,7 @@ FALLBACKS = ("warn", "error", "silent")
 CACHE_MODES = ("on", "off", "read-only", "only")
 COMPILE_MODES = ("wait", "background")
 DEVICES = ("auto", "fuse")
-COLLECTIVES = ("auto", "gloo", "xla")
+COLLECTIVES = ("auto", "host", "xla")
 MOST = 2**63 - 1
 """The largest number that a setting may be: the native core counts in 64 bits."""
 MOST_SHAPES = 2**32 - 1
@@ -58,8 +58,8 @@ def device() -> str:
 
 
 def collectives() -> str:
-    """``FUSE_COLLECTIVES``: what moves device tensors between ranks: gloo, over host memory, xla,
-    JAX's runtime, or auto (the default): gloo on the CPU platform, xla elsewhere."""
+    """``FUSE_COLLECTIVES``: what moves device tensors between ranks: host (memory to memory), xla,
+    JAX's runtime, or auto (the default): host on the CPU platform, xla elsewhere."""
     return choice("FUSE_COLLECTIVES", os.environ.get("FUSE_COLLECTIVES", "auto"), COLLECTIVES)
 
 

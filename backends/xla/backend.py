@@ -11,8 +11,10 @@ import jax
 import jaxlib
 import ml_dtypes  # noqa: F401  (registers bfloat16 and the float8 types with NumPy)
 import numpy as np
+import torch
 
 import fuse.backends.xla.rules  # noqa: F401  (fills the table of rules)
+from fuse import config
 from fuse.backends.base import Backend, Chunk, Target
 from fuse.backends.decomposed import Decompositions
 from fuse.backends.functions import is_function, program_of
@@ -63,6 +65,8 @@ class XlaBackend(Backend):
     name = "xla"
 
     def __init__(self) -> None:
+        if config.target() is not None:  # programs run here; JAX would look for a TPU of ours
+            jax.config.update("jax_platforms", "cpu")
         self.devices = jax.devices()
         self.platform = platform_of(self.devices[0].platform)
         self.decompositions = Decompositions(self.has_rule)
@@ -75,7 +79,12 @@ class XlaBackend(Backend):
         return {**surroundings(self.name, self.devices), **self.platform.fingerprint(), **added}
 
     def fingerprint(self) -> dict[str, str]:  # noqa: D102
-        return self._fingerprint
+        setting = self.setting()
+        return self._fingerprint | ({"float32 products": setting} if setting else {})
+
+    def setting(self) -> str:
+        """How exact float32 products are; on the CPU platform they always are."""
+        return "" if self.platform.name == "cpu" else torch.get_float32_matmul_precision()
 
     def device_count(self) -> int:  # noqa: D102
         return len(self.devices)

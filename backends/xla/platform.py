@@ -32,7 +32,7 @@ class Platform:
         return {}
 
     def refuses(self, node: Node) -> str | None:
-        """Why the platform's compiler cannot compile ``node``; ``None`` where it is not known to."""
+        """Why the platform's compiler cannot compile ``node``, where that is known."""
         return None
 
     def has_kernel(self, target: str, *values: jax.Array) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fuse import config
+from fuse.errors import ConfigError
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -21,10 +22,14 @@ def main(arguments: Sequence[str]) -> int:
     os.environ["JAX_PLATFORMS"] = "cpu"
     os.environ.pop("FUSE_TARGET", None)
     # Imported here, after the setting: JAX starts with it.
-    from fuse.device import lazy
-    from fuse.report.target import last_step, open_target, report_of
+    from fuse.device import lazy  # noqa: PLC0415
+    from fuse.report.target import last_step, open_target, report_of  # noqa: PLC0415
 
-    targeted = open_target(options.target)
+    try:
+        targeted = open_target(options.target)
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return 2
     lazy.set_target(targeted)
     try:
         code = run(options.program, options.arguments, options.module)

@@ -98,9 +98,7 @@ class Targeted:
         """The estimate of a chunk, once it is there; equal chunks are compiled once."""
         key = self._key(chunk, variant)
         if key.digest not in self._estimates:
-            self._estimates[key.digest] = self._pool.submit(
-                lambda: self._find(chunk, key, variant)
-            )
+            self._estimates[key.digest] = self._pool.submit(lambda: self._find(chunk, key, variant))
         return self._estimates[key.digest]
 
     def digest(self, chunk: Chunk) -> str:

@@ -164,8 +164,9 @@ def _costs(chunk: Chunk, estimate: Estimate) -> list[dict[str, Any]]:
     """Cycles by operation, dearest first; what the compiler adds has no line."""
     by_node: Counter[int | None] = Counter()
     for cost in estimate.costs:
-        known = cost.node is not None and cost.node < len(chunk.nodes)
-        by_node[cost.node if known else None] += cost.cycles
+        place = cost.node if cost.node is not None else next(iter(cost.nodes), None)
+        known = place is not None and place < len(chunk.nodes)
+        by_node[place if known else None] += cost.cycles
     found = []
     for place, cycles in by_node.most_common():
         node = None if place is None else chunk.nodes[place]

@@ -10,6 +10,7 @@ from fuse.commands.coverage.quick import ENTRIES
 from tests.commands.quick import run
 
 
+@pytest.mark.slow
 def test_the_quick_entries_are_as_expected(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

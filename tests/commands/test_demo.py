@@ -33,6 +33,7 @@ def losses(steps: int) -> list[float]:
     return seen
 
 
+@pytest.mark.slow
 def test_digits_reaches_its_accuracy_on_the_cpu() -> None:
     run = measure(DIGITS, CPU, 5 * (digits.TRAINING_IMAGES // digits.BATCH), lambda loss: None)
     assert run.score >= 0.95
@@ -60,6 +61,7 @@ def test_the_gpt_has_half_a_million_parameters() -> None:
     assert 450_000 <= sum(parameter.numel() for parameter in model.parameters()) <= 550_000
 
 
+@pytest.mark.slow
 def test_the_gpt_learns() -> None:
     seen: list[float] = []
     measure(CHARGPT, CPU, 30, seen.append)
@@ -137,6 +139,7 @@ def test_bad_options(
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", ["digits", "chargpt"])
 def test_each_example_runs_on_its_own(program: str) -> None:
     few = {"digits": ["--epochs", "1"], "chargpt": ["--steps", "2"]}[program]

@@ -169,6 +169,16 @@ def test_numbers_past_int64_are_recorded() -> None:
     assert fuse.stats()["host_fallbacks"] == {}
 
 
+def test_integers_within_vary_without_compiling() -> None:
+    x = torch.tensor([1, 2], device=DEVICE)
+    for number in range(3):
+        assert (x * 2 + number).tolist() == [2 + number, 4 + number]
+    compiled = fuse.stats()["compiles"]
+    for number in range(3, 9):
+        assert (x * 2 + number).tolist() == [2 + number, 4 + number]
+    assert fuse.stats()["compiles"] == compiled
+
+
 @pytest.mark.parametrize("backend", ["xla", "numpy"])
 def test_one_hot(backend: str) -> None:
     one_hot = F.one_hot

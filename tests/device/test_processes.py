@@ -152,6 +152,7 @@ print(caught)
 """
 
 
+@pytest.mark.slow
 def test_control_c_loses_no_tensor_that_is_overwritten():
     """Its memory is donated: until the result is stored, it has no value."""
     assert run(OVERWRITTEN) == "60\n"
@@ -188,6 +189,7 @@ def test_a_handler_of_the_programs_own_loses_none_either():
     assert run(ALARMED) == "40 True\n"
 
 
+@pytest.mark.slow
 def test_a_killed_process_leaves_nothing_in_the_way():
     process = start(
         "import torch\nx = torch.ones(3, device='tpu')\nprint('up', flush=True)\n"

@@ -22,83 +22,81 @@ def _descent(grad: Array, parameter: Array, maximize: bool, weight_decay: float)
     return value if weight_decay == 0 else value + parameter * weight_decay
 
 
-class NumpyOptimizers(FusedOptimizers):
-    """Final."""
-
-    def unscaled(self, grad: Array, scale: Array | None) -> Array:  # noqa: D102
-        return grad if scale is None else convert(grad / scale, grad.dtype.name)
-
-    def kept(self, new: Array, old: Array, found_inf: Array | None) -> Array:  # noqa: D102
-        if found_inf is not None and found_inf.item() == 1:
-            return old
-        return convert(new, old.dtype.name)
-
-    def adam(  # noqa: D102
-        self,
-        ctx: RuleContext,
-        decoupled: bool,
-        values: Arrays,
-        step: Array,
-        *,
-        lr: Any,
-        beta1: float,
-        beta2: float,
-        weight_decay: float,
-        eps: float,
-        maximize: bool,
-    ) -> Arrays:
-        parameter, value, average, square, *largest = map(ctx.widened, values)
-        count, lr = float(step.item()), float(lr)
-        value = -value if maximize else value
-        if decoupled:
-            parameter = parameter * (1 - lr * weight_decay)
-        elif weight_decay != 0:
-            value = value + parameter * weight_decay
-        average = average + (1 - beta1) * (value - average)
-        square = beta2 * square + (1 - beta2) * value * value
-        largest = [np.maximum(one, square) for one in largest]
-        denominator = np.sqrt([square, *largest][-1]) / (1 - beta2**count) ** 0.5 + eps
-        moved = parameter - lr / (1 - beta1**count) * average / denominator
-        return moved, average, square, *largest
-
-    def sgd(  # noqa: D102
-        self,
-        ctx: RuleContext,
-        values: Arrays,
-        *,
-        weight_decay: float,
-        momentum: float,
-        lr: Any,
-        dampening: float,
-        nesterov: bool,
-        maximize: bool,
-        is_first_step: bool,
-    ) -> Arrays:
-        parameter, grad, *buffers = map(ctx.widened, values)
-        value = _descent(grad, parameter, maximize, weight_decay)
-        if not buffers:
-            return (parameter - float(lr) * value,)
-        buffer = value if is_first_step else momentum * buffers[0] + (1 - dampening) * value
-        value = value + momentum * buffer if nesterov else buffer
-        return parameter - float(lr) * value, buffer
-
-    def adagrad(  # noqa: D102
-        self,
-        ctx: RuleContext,
-        values: Arrays,
-        step: Array,
-        *,
-        lr: Any,
-        lr_decay: float,
-        weight_decay: float,
-        eps: float,
-        maximize: bool,
-    ) -> Arrays:
-        parameter, grad, total = map(ctx.widened, values)
-        value = _descent(grad, parameter, maximize, weight_decay)
-        total = total + value * value
-        rate = float(lr) / (1 + (float(step.item()) - 1) * lr_decay)
-        return parameter - rate * value / (np.sqrt(total) + eps), total
+def _unscaled(grad: Array, scale: Array | None) -> Array:
+    return grad if scale is None else convert(grad / scale, grad.dtype.name)
 
 
-NumpyOptimizers().register(rule)
+def _kept(new: Array, old: Array, found_inf: Array | None) -> Array:
+    if found_inf is not None and found_inf.item() == 1:
+        return old
+    return convert(new, old.dtype.name)
+
+
+def _adam(
+    ctx: RuleContext,
+    decoupled: bool,
+    values: Arrays,
+    step: Array,
+    *,
+    lr: Any,
+    beta1: float,
+    beta2: float,
+    weight_decay: float,
+    eps: float,
+    maximize: bool,
+) -> Arrays:
+    parameter, value, average, square, *largest = map(ctx.widened, values)
+    count, lr = float(step.item()), float(lr)
+    value = -value if maximize else value
+    if decoupled:
+        parameter = parameter * (1 - lr * weight_decay)
+    elif weight_decay != 0:
+        value = value + parameter * weight_decay
+    average = average + (1 - beta1) * (value - average)
+    square = beta2 * square + (1 - beta2) * value * value
+    largest = [np.maximum(one, square) for one in largest]
+    denominator = np.sqrt([square, *largest][-1]) / (1 - beta2**count) ** 0.5 + eps
+    moved = parameter - lr / (1 - beta1**count) * average / denominator
+    return moved, average, square, *largest
+
+
+def _sgd(
+    ctx: RuleContext,
+    values: Arrays,
+    *,
+    weight_decay: float,
+    momentum: float,
+    lr: Any,
+    dampening: float,
+    nesterov: bool,
+    maximize: bool,
+    is_first_step: bool,
+) -> Arrays:
+    parameter, grad, *buffers = map(ctx.widened, values)
+    value = _descent(grad, parameter, maximize, weight_decay)
+    if not buffers:
+        return (parameter - float(lr) * value,)
+    buffer = value if is_first_step else momentum * buffers[0] + (1 - dampening) * value
+    value = value + momentum * buffer if nesterov else buffer
+    return parameter - float(lr) * value, buffer
+
+
+def _adagrad(
+    ctx: RuleContext,
+    values: Arrays,
+    step: Array,
+    *,
+    lr: Any,
+    lr_decay: float,
+    weight_decay: float,
+    eps: float,
+    maximize: bool,
+) -> Arrays:
+    parameter, grad, total = map(ctx.widened, values)
+    value = _descent(grad, parameter, maximize, weight_decay)
+    total = total + value * value
+    rate = float(lr) / (1 + (float(step.item()) - 1) * lr_decay)
+    return parameter - rate * value / (np.sqrt(total) + eps), total
+
+
+FusedOptimizers(_unscaled, _kept, _adam, _sgd, _adagrad).register(rule)

@@ -74,7 +74,9 @@ class Runtime:
         return Runtime(None, devices, own, own)
 
     @staticmethod
-    def initialised(address: str, process: int, processes: int, seconds: int, local: int) -> Runtime:
+    def initialised(
+        address: str, process: int, processes: int, seconds: int, local: int
+    ) -> Runtime:
         """``jax.distributed``, initialised: before the device starts. One device a process.
 
         Args:

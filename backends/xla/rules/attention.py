@@ -166,8 +166,9 @@ def _attend(
     """
     lead, heads = query.shape[:-2], query.shape[-3]
     if _can_join(ctx.joined_heads, query, key, value):
-        joined = [_joined(one, ctx.joined_heads) for one in (query, key, value)]
-        made, log = _attend(replace(ctx, joined_heads=1), *joined, scores.of_every(ctx.joined_heads))
+        q, k, v = (_joined(one, ctx.joined_heads) for one in (query, key, value))
+        alone, every = replace(ctx, joined_heads=1), scores.of_every(ctx.joined_heads)
+        made, log = _attend(alone, q, k, v, every)
         return _parted(made, ctx.joined_heads), jnp.repeat(log, ctx.joined_heads, -2)
     if _by_library(ctx, scores, query, key, value):
         return _library(ctx, scores, query, key, value)
@@ -198,15 +199,17 @@ def _attend_gradient(
     """Gradients of query, key, value and, where it is wanted, of an additive bias."""
     lead, heads = query.shape[:-2], query.shape[-3]
     if not of_bias and _can_join(ctx.joined_heads, query, key, value):
-        joined = [_joined(one, ctx.joined_heads) for one in (grad, query, key, value, output)]
-        every = scores.of_every(ctx.joined_heads)
+        alone, every = replace(ctx, joined_heads=1), scores.of_every(ctx.joined_heads)
+        g, q, k, v, o = (
+            _joined(one, ctx.joined_heads) for one in (grad, query, key, value, output)
+        )
         log = logarithm[..., :: ctx.joined_heads, :]
-        *made, _ = _attend_gradient(replace(ctx, joined_heads=1), *joined, log, every)
-        first, second, third = (_parted(one, ctx.joined_heads) for one in made)
+        made = _attend_gradient(alone, g, q, k, v, o, log, every)
+        first, second, third = (_parted(one, ctx.joined_heads) for one in made[:3])
         return first, second, third, None
     if not of_bias and _by_library(ctx, scores, query, key, value, grad, output, logarithm):
-        operands = {"grad": grad, "query": query, "key": key, "value": value, "out": output}
-        return _library_gradient(ctx, scores, operands, logarithm)
+        named = {"grad": grad, "query": query, "key": key, "value": value, "out": output}
+        return _library_gradient(ctx, scores, named, logarithm)
     operands = _operands(ctx, grad, query, key, value, output)
     g, q, k, v, o = (_flat(operand, heads) for operand in operands)
     product = _products(ctx, q, k, scores.scale)

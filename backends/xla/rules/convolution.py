@@ -69,9 +69,7 @@ def convolve(ctx: RuleContext, x: jax.Array, weight: jax.Array, window: Window) 
         edges = [(*p, d - 1) for p, d in zip(padding, input_dilation, strict=True)]
         x = lax.pad(x, jnp.zeros((), x.dtype), [(0, 0, 0), (0, 0, 0), *edges])
         none = (0,) * len(sizes)
-        plain = Window.of(
-            len(sizes), strides, none, window.dilation, False, none, window.groups
-        )
+        plain = Window.of(len(sizes), strides, none, window.dilation, False, none, window.groups)
         return _columns(ctx, x, weight, plain)
     return lax.conv_general_dilated(
         x,

@@ -19,10 +19,27 @@ from fuse.backends.estimates import Cost, Held
 BITS: Final = {
     "pred": 8,
     **{f"{kind}{bits}": bits for kind in "su" for bits in (2, 4, 8, 16, 32, 64)},
-    "bf16": 16, "f16": 16, "f32": 32, "f64": 64, "c64": 64, "c128": 128,
+    "bf16": 16,
+    "f16": 16,
+    "f32": 32,
+    "f64": 64,
+    "c64": 64,
+    "c128": 128,
 }
 FREE: Final = frozenset(
-    ["parameter", "constant", "tuple", "get-tuple-element", "bitcast", "copy-start", "copy-done", "after-all", "opt-barrier", "partition-id", "replica-id"]
+    [
+        "parameter",
+        "constant",
+        "tuple",
+        "get-tuple-element",
+        "bitcast",
+        "copy-start",
+        "copy-done",
+        "after-all",
+        "opt-barrier",
+        "partition-id",
+        "replica-id",
+    ]
 )
 """Opcodes that do no work of their own; copies between memories run beside the rest."""
 _FREE_CALLS: Final = re.compile(r'custom_call_target="(X64\w+|AllocateBuffer|Sharding)"')
@@ -33,7 +50,9 @@ _CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
 _NODE = re.compile(r'op_name="[^"]*?/n(\d+)\.')
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 _CALLED = re.compile(r"(?:calls|body|condition|to_apply|called_computations?)=\{?%?([\w.\-]+)")
-_BRANCHES = re.compile(r"(?:branch_computations=\{([^}]*)\}|(?:true|false)_computation=%?([\w.\-]+))")
+_BRANCHES = re.compile(
+    r"(?:branch_computations=\{([^}]*)\}|(?:true|false)_computation=%?([\w.\-]+))"
+)
 _SHAPE = re.compile(r"([a-z]+[0-9a-z]*)\[([\d,]*)\](?:\{([\d,]*)((?::[^}]*)?)\})?")
 _TILE = re.compile(r"T\(([\d,]+)\)")
 
@@ -82,7 +101,8 @@ class Program:
 def parse(text: str) -> Program:
     """The program in ``text``; raises ``ValueError`` where there is none."""
     computations: dict[str, tuple[Instruction, ...]] = {}
-    entry, name, lines = "", "", []
+    entry, name = "", ""
+    lines: list[Instruction] = []
     for line in text.splitlines():
         head = _HEAD.match(line)
         if head:
@@ -173,10 +193,10 @@ def _walk(program: Program, name: str, times: int, found: Sums) -> None:
             nodes = tuple(sorted(_nodes(program, one, called)))
             found.costs.append(Cost(one.name, one.opcode, cycles * times, one.node, nodes))
         elif one.opcode == "while":
-            trips = _TRIPS.search(one.line)
+            trips = _trips(program, one)
             found.unknown_loops += trips is None
             for computation in called:
-                _walk(program, computation, times * (int(trips[1]) if trips else 1), found)
+                _walk(program, computation, times * (trips or 1), found)
         elif one.opcode == "conditional":
             _walk_branches(program, one, times, found)
         elif one.opcode in ("call", "async-start"):
@@ -184,6 +204,24 @@ def _walk(program: Program, name: str, times: int, found: Sums) -> None:
                 _walk(program, computation, times, found)
         elif one.opcode not in FREE and not _FREE_CALLS.search(one.line):
             found.unestimated[_kind(one)] += 1
+
+
+def _trips(program: Program, loop: Instruction) -> int | None:
+    """How often a loop runs: what the compiler notes, or the bound that its counter meets.
+
+    Counters start at 0 and count in ones: JAX writes its loops so.
+    """
+    noted = _TRIPS.search(loop.line)
+    if noted:
+        return int(noted[1])
+    condition = re.search(r"condition=%?([\w.\-]+)", loop.line)
+    lines = program.computations.get(condition[1], ()) if condition else ()
+    constants = {one.name: one.line.partition(")")[0] for one in lines if one.opcode == "constant"}
+    root = next((one for one in lines if one.root), None)
+    if root is None or root.opcode != "compare" or "direction=LT" not in root.line:
+        return None
+    bound = constants.get(root.line.partition(")")[0].rpartition("%")[2], "")
+    return int(bound) if bound.isdigit() else None
 
 
 def _walk_branches(program: Program, one: Instruction, times: int, found: Sums) -> None:
@@ -208,7 +246,9 @@ def _kind(one: Instruction) -> str:
     target = re.search(r'custom_call_target="([^"]+)"', one.line)
     if target:
         return f"{one.opcode} {target[1]}"
-    return f"{one.opcode} {one.name.rstrip('.0123456789')}" if one.opcode == "fusion" else one.opcode
+    return (
+        f"{one.opcode} {one.name.rstrip('.0123456789')}" if one.opcode == "fusion" else one.opcode
+    )
 
 
 def _nodes(program: Program, one: Instruction, called: list[str]) -> set[int]:

@@ -46,15 +46,11 @@ def _machine(
     units, width = matrix
     clock = flops / (2 * units * width * width)
     page = _DOCS + name
-    return Machine(
-        name, flops, bandwidth, int(memory), clock, 128, 8, width, sparse_cores, page
-    )
+    return Machine(name, flops, bandwidth, int(memory), clock, 128, 8, width, sparse_cores, page)
 
 
 GENERATIONS = {
-    "v4": Generation(
-        _machine("v4", 275e12, 1200e9, 32e9, (8, 128)), "1x1x1", "megacore", "v4-8"
-    ),
+    "v4": Generation(_machine("v4", 275e12, 1200e9, 32e9, (8, 128)), "1x1x1", "megacore", "v4-8"),
     "v5e": Generation(
         _machine("v5e", 197e12, 819e9, 16e9, (4, 128)), "1x1", "default", "v5litepod-1"
     ),

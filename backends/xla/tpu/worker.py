@@ -41,9 +41,7 @@ def topology(target: TargetName) -> Any:
         more["chips_per_host_bounds"] = (1, 1, 1)
     if target.generation.config != "default":
         more["chip_config_name"] = target.generation.config
-    found: Any = topologies.get_topology_desc(
-        platform="tpu", topology_name=target.topology, **more
-    )
+    found: Any = topologies.get_topology_desc(platform="tpu", topology_name=target.topology, **more)
     return found
 
 

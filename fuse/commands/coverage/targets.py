@@ -13,8 +13,8 @@ from typing import Any, Final
 import torch
 
 from fuse.commands.coverage import modules, operators, optimizers
-from fuse.commands.coverage.comparing import tensors_of
 from fuse.commands.coverage.record import FAILED, HOST, Fallbacks, Outcome
+from fuse.commands.coverage.transfer import tensors_of
 from fuse.device import lazy
 from fuse.engine.targeted import Targeted
 from fuse.report.target_data import failures_of

@@ -22,8 +22,7 @@ std::string dtype_name(c10::ScalarType dtype) {
   switch (dtype) {
     case c10::ScalarType::ComplexFloat: return "complex64";
     case c10::ScalarType::ComplexDouble: return "complex128";
-    default:
-      return std::string(c10::getDtypeNames(dtype).first);
+    default: return std::string(c10::getDtypeNames(dtype).first);
   }
 }
 

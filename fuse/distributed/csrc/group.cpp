@@ -496,31 +496,31 @@ Group::Pending Group::receive(Tensors& tensors, int from, int tag) {
   auto gloo = runner_->gloo();
   Pending inner = from < 0 ? gloo->recvAnysource(received, tag) : gloo->recv(received, from, tag);
   auto work = c10::make_intrusive<Work>(rank_, c10d::OpType::RECV, 0, tensors);
+  if (from < 0) {
+    work->set_source([inner] { return inner->sourceRank(); });
+  }
   const auto text = "recv(" + text_of(tensor) + ") from rank " + std::to_string(from);
   Threads::global().run([runner = runner_,
-                         work,
+                         completion = work->completion(),
                          inner,
                          flat,
-                         from,
                          text,
                          target = call.targets[0],
                          timeout = options_->timeout]() mutable {
+    std::exception_ptr error;
     try {
       inner->wait(timeout);
-      if (from < 0) {
-        work->set_source(inner->sourceRank());
-      }
       give(target, flat);
-      work->complete(nullptr);
-    } catch (const std::exception& error) {
-      const std::string why = runner->explained(error.what(), 0, text);
+    } catch (const std::exception& failure) {
+      const std::string why = runner->explained(failure.what(), 0, text);
       if (target.promised) {
         runner->host().values().fail(target.promised, why);
       }
-      work->complete(
-          std::make_exception_ptr(
-              c10::DistBackendError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, why)));
+      error = std::make_exception_ptr(
+          c10::DistBackendError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, why));
     }
+    target = Target(); // see Completion
+    completion->complete(error);
   });
   return noted(work);
 }

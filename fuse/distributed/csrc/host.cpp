@@ -73,8 +73,8 @@ void Host::run(Call& call) {
     const auto ranks = py::cast<size_t>(object_.attr("size"));
     counts.assign(ranks, call.targets[0].tensor.numel());
   }
-  const c10::ScalarType dtype = call.kind == Kind::Scatter ? call.targets[0].tensor.scalar_type()
-                                                           : call.sources[0].dtype;
+  const c10::ScalarType dtype =
+      call.kind == Kind::Scatter ? call.targets[0].tensor.scalar_type() : call.sources[0].dtype;
   py::sequence results = object_.attr("run")(
       kind_name(call.kind),
       reduction_name(call.reduction),

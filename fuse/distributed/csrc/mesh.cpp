@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <random>
+#include <thread>
 
 #include "signals.h"
 
@@ -26,6 +27,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kBuffer = 4 * static_cast<int>(Mesh::kMost); // what Linux takes for itself included
 constexpr size_t kToken = 32;
+constexpr auto kBetweenLooks = std::chrono::milliseconds(5);
+constexpr auto kBetweenChecks = std::chrono::milliseconds(200);
 
 std::string system_error(const char* what) {
   return std::string(what) + ": " + std::strerror(errno);
@@ -76,6 +79,12 @@ void await_socket(int socket, short what, Clock::time_point deadline, const char
     ready = ::poll(&one, 1, milliseconds_until(deadline));
   } while (ready < 0 && errno == EINTR);
   TORCH_CHECK_WITH(DistNetworkError, ready > 0, "timed out ", why);
+}
+
+// Whether something comes within a moment.
+bool is_ready(int socket) {
+  pollfd one{socket, POLLIN, 0};
+  return ::poll(&one, 1, static_cast<int>(kBetweenChecks.count())) > 0;
 }
 
 void set_up(int socket) {
@@ -144,10 +153,11 @@ Mesh::Mesh(
     const c10::intrusive_ptr<c10d::Store>& store,
     int rank,
     int size,
-    std::chrono::milliseconds timeout)
+    std::chrono::milliseconds timeout,
+    const std::function<void()>& check)
     : rank_(rank), size_(size), sockets_(static_cast<size_t>(size), -1) {
   try {
-    listen_and_connect(store, timeout);
+    listen_and_connect(store, timeout, check);
   } catch (...) {
     for (const int socket : sockets_) {
       if (socket >= 0) {
@@ -167,7 +177,9 @@ Mesh::~Mesh() {
 }
 
 void Mesh::listen_and_connect(
-    const c10::intrusive_ptr<c10d::Store>& store, std::chrono::milliseconds timeout) {
+    const c10::intrusive_ptr<c10d::Store>& store,
+    std::chrono::milliseconds timeout,
+    const std::function<void()>& check) {
   const auto deadline = Clock::now() + timeout;
   const Descriptor listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const std::string host = own_address();
@@ -182,8 +194,14 @@ void Mesh::listen_and_connect(
   store->set("mesh/" + std::to_string(rank_), host + " " + std::to_string(ntohs(address.sin_port)));
   const std::string token = token_for(store, rank_);
   for (int peer = 0; peer < rank_; ++peer) {
-    store->wait({"mesh/" + std::to_string(peer)}, timeout);
-    const std::string where = store->get_to_str("mesh/" + std::to_string(peer));
+    const std::string key = "mesh/" + std::to_string(peer);
+    while (!store->check({key})) {
+      TORCH_CHECK_WITH(
+          DistNetworkError, Clock::now() < deadline, "timed out waiting for rank ", peer);
+      check();
+      std::this_thread::sleep_for(kBetweenLooks);
+    }
+    const std::string where = store->get_to_str(key);
     const size_t space = where.find(' ');
     const sockaddr_in to = address_of(
         where.substr(0, space), static_cast<uint16_t>(std::stoi(where.substr(space + 1))));
@@ -203,7 +221,15 @@ void Mesh::listen_and_connect(
     sockets_[static_cast<size_t>(peer)] = socket.release();
   }
   for (int missing = size_ - 1 - rank_; missing > 0;) {
-    await_socket(listener.get(), POLLIN, deadline, "waiting for the other ranks to connect");
+    while (!is_ready(listener.get())) {
+      TORCH_CHECK_WITH(
+          DistNetworkError,
+          Clock::now() < deadline,
+          "timed out waiting for ",
+          missing,
+          " ranks to connect");
+      check();
+    }
     Descriptor socket(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
     Greeting greeting{};
     read_all(socket.get(), reinterpret_cast<char*>(&greeting), sizeof(greeting), deadline);

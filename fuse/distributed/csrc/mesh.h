@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -19,12 +20,14 @@ std::string own_address();
 class Mesh {
  public:
   // Connects to every rank; addresses go through the store. Each listens on the address by which
-  // it reaches the store's host, only until all have come, and takes nobody else.
+  // it reaches the store's host, only until all have come, and takes nobody else. Calls `check` now
+  // and then meanwhile, which may throw why it is in vain.
   Mesh(
       const c10::intrusive_ptr<c10d::Store>& store,
       int rank,
       int size,
-      std::chrono::milliseconds timeout);
+      std::chrono::milliseconds timeout,
+      const std::function<void()>& check);
   ~Mesh();
   Mesh(const Mesh&) = delete;
   Mesh& operator=(const Mesh&) = delete;
@@ -48,7 +51,9 @@ class Mesh {
 
  private:
   void listen_and_connect(
-      const c10::intrusive_ptr<c10d::Store>& store, std::chrono::milliseconds timeout);
+      const c10::intrusive_ptr<c10d::Store>& store,
+      std::chrono::milliseconds timeout,
+      const std::function<void()>& check);
 
   int rank_;
   int size_;

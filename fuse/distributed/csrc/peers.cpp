@@ -12,6 +12,7 @@ namespace {
 constexpr auto kBetweenBeats = std::chrono::milliseconds(1000);
 // A rank that has not beaten for so long has died: a beat, and as much again for a busy machine.
 constexpr auto kSilence = std::chrono::milliseconds(3000);
+constexpr auto kBetweenLooksAtFates = std::chrono::milliseconds(500);
 constexpr auto kStorePatience = std::chrono::milliseconds(5000);
 
 // Every living group of the process, and the thread that beats for them.
@@ -120,6 +121,20 @@ Peers::Sign Peers::sign_of(int rank) {
   text.get();
   std::getline(text, sign.text, '\0');
   return sign;
+}
+
+std::string Peers::gone() {
+  const auto now = std::chrono::steady_clock::now();
+  if (now - looked_ < kBetweenLooksAtFates) {
+    return "";
+  }
+  looked_ = now;
+  std::string lines;
+  for (int rank = 0; rank < size_; ++rank) {
+    const std::string fate = rank == rank_ ? "" : fate_of(rank);
+    lines += fate.empty() ? "" : "\n  rank " + std::to_string(rank) + " " + fate;
+  }
+  return lines;
 }
 
 std::string Peers::blame(uint64_t number) {

@@ -3,6 +3,7 @@
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include <chrono>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -22,6 +23,8 @@ class Peers {
   void leave(const std::string& text);
   // Writes this rank's state down; false once it has left, or the store has gone.
   bool beat();
+  // A line for each rank that has left; looks at most once in half a second.
+  std::string gone();
   // Why a call of this number does not come to pass: a line for each rank that is to blame. Takes
   // some seconds where a rank may be dead.
   std::string blame(uint64_t number);
@@ -45,6 +48,7 @@ class Peers {
   uint64_t number_ = 0;
   std::string text_;
   bool left_ = false;
+  std::chrono::steady_clock::time_point looked_;
 };
 
 // The thread that beats for every group of the process.

@@ -32,7 +32,9 @@ Runner::Runner(
       size_(size),
       name_(std::move(name)),
       timeout_(timeout),
-      store_(store) {}
+      store_(store) {
+  beat_for(peers_);
+}
 
 c10::intrusive_ptr<Work> Runner::add(
     Call call, c10d::OpType type, std::vector<at::Tensor> outputs, bool waits) {
@@ -46,7 +48,7 @@ c10::intrusive_ptr<Work> Runner::add(
     const auto runner = self.lock();
     return runner != nullptr && runner->help();
   });
-  tasks_.push_back({std::move(call), work});
+  tasks_.push_back({std::move(call), work->completion()});
   if (!running_) {
     running_ = true;
     std::thread([self = shared_from_this()] { self->serve(); }).detach();
@@ -85,7 +87,6 @@ void Runner::perform_next(std::unique_lock<std::mutex>& lock) {
   } catch (...) {
     interrupted = std::current_exception();
   }
-  task = Task(); // its tensors are let go of without the mutex
   lock.lock();
   busy_ = false;
   changed_.notify_all();
@@ -129,7 +130,8 @@ void Runner::perform(Task& task) {
   try {
     peers_->note(task.call.number, task.call.text);
     carry_out(task.call);
-    task.work->complete(nullptr);
+    task.call = Call(); // see Completion
+    task.completion->complete(nullptr);
   } catch (const Mismatch& error) {
     fail(task, error.what());
   } catch (const Interrupted& interrupted) {
@@ -184,8 +186,13 @@ bool Runner::by_runtime() {
 Mesh& Runner::mesh() {
   std::lock_guard<std::mutex> guard(connecting_);
   if (!mesh_) {
-    beat_for(peers_);
-    mesh_ = std::make_unique<Mesh>(store_, rank_, size_, timeout_);
+    mesh_ = std::make_unique<Mesh>(store_, rank_, size_, timeout_, [this] {
+      if (helping) {
+        run_signal_handlers();
+      }
+      const std::string gone = peers_->gone();
+      TORCH_CHECK_WITH(DistNetworkError, gone.empty(), "not all ranks come:", gone);
+    });
   }
   return *mesh_;
 }
@@ -202,7 +209,8 @@ void Runner::fail(Task& task, const std::string& why) {
   } catch (...) {
     error = std::current_exception();
   }
-  task.work->complete(error);
+  task.call = Call();
+  task.completion->complete(error);
 }
 
 std::string Runner::explained(const std::string& what, uint64_t number, const std::string& call) {
@@ -213,7 +221,6 @@ std::string Runner::explained(const std::string& what, uint64_t number, const st
 c10::intrusive_ptr<c10d::Backend> Runner::gloo() {
   std::lock_guard<std::mutex> guard(connecting_);
   if (!gloo_) {
-    beat_for(peers_); // twice does no harm
     gloo_ = host_.connect();
   }
   return gloo_;

@@ -51,7 +51,7 @@ class Runner : public std::enable_shared_from_this<Runner> {
  private:
   struct Task {
     Call call;
-    c10::intrusive_ptr<Work> work;
+    std::shared_ptr<Completion> completion;
   };
   void serve();
   void perform(Task& task);

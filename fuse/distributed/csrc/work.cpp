@@ -8,24 +8,76 @@
 
 namespace fuse::distributed {
 
-Work::Work(int rank, c10d::OpType type, uint64_t number, std::vector<at::Tensor> outputs)
-    : c10d::Work(rank, type),
-      number_(number),
-      outputs_(std::move(outputs)),
-      future_(
-          c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()))) {
+namespace {
+
+c10::intrusive_ptr<c10::ivalue::Future> new_future() {
+  return c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
 }
 
-void Work::complete(std::exception_ptr error) {
-  finish(error);
-  Threads::global().run([future = future_, outputs = outputs_, error] {
-    if (error) {
-      future->setError(error);
-    } else {
-      future->markCompleted(c10::IValue(outputs));
-    }
-  });
+void settle(
+    c10::ivalue::Future& future, const std::vector<at::Tensor>& value, std::exception_ptr error) {
+  if (error) {
+    future.setError(error);
+  } else {
+    future.markCompleted(c10::IValue(value));
+  }
 }
+
+} // namespace
+
+void Completion::complete(std::exception_ptr error) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  done_ = true;
+  error_ = error;
+  if (future_) {
+    Threads::global().run([future = future_, value = std::exchange(value_, {}), error] {
+      settle(*future, value, error);
+    });
+  }
+  lock.unlock();
+  changed_.notify_all();
+}
+
+bool Completion::done() {
+  std::lock_guard<std::mutex> guard(mutex_);
+  return done_;
+}
+
+std::exception_ptr Completion::error() {
+  std::lock_guard<std::mutex> guard(mutex_);
+  return error_;
+}
+
+bool Completion::wait_until(std::optional<std::chrono::steady_clock::time_point> deadline) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  const auto step = std::chrono::milliseconds(kBetweenSignals);
+  while (!changed_.wait_for(lock, step, [this] { return done_; })) {
+    lock.unlock();
+    run_signal_handlers();
+    lock.lock();
+    if (deadline.has_value() && std::chrono::steady_clock::now() > *deadline) {
+      return false;
+    }
+  }
+  return true;
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> Completion::future(const std::vector<at::Tensor>& value) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  if (!future_) {
+    future_ = new_future();
+    if (done_) {
+      lock.unlock();
+      settle(*future_, value, error_);
+    } else {
+      value_ = value;
+    }
+  }
+  return future_;
+}
+
+Work::Work(int rank, c10d::OpType type, uint64_t number, std::vector<at::Tensor> outputs)
+    : c10d::Work(rank, type), number_(number), outputs_(std::move(outputs)) {}
 
 bool Work::wait(std::chrono::milliseconds timeout) {
   try {
@@ -36,27 +88,23 @@ bool Work::wait(std::chrono::milliseconds timeout) {
 }
 
 bool Work::wait_for(std::chrono::milliseconds timeout) {
-  const auto deadline = std::chrono::steady_clock::now() + timeout;
-  Released released;
-  while (helper_ && !isCompleted() && helper_()) {
+  std::optional<std::chrono::steady_clock::time_point> deadline;
+  if (timeout != kNoTimeout) {
+    deadline = std::chrono::steady_clock::now() + timeout;
   }
-  std::unique_lock<std::mutex> lock(mutex_);
-  while (!cv_.wait_for(
-      lock, std::chrono::milliseconds(kBetweenSignals), [this] { return completed_; })) {
-    lock.unlock();
-    run_signal_handlers();
-    lock.lock();
-    TORCH_CHECK_WITH(
-        DistBackendError,
-        timeout == kNoTimeout || std::chrono::steady_clock::now() < deadline,
-        "wait: call ",
-        number_,
-        " of the group is not complete after ",
-        timeout.count(),
-        " ms");
+  const Released released;
+  while (helper_ && !completion_->done() && helper_()) {
   }
-  if (exception_) {
-    std::rethrow_exception(exception_);
+  TORCH_CHECK_WITH(
+      DistBackendError,
+      completion_->wait_until(deadline),
+      "wait: call ",
+      number_,
+      " of the group is not complete after ",
+      timeout.count(),
+      " ms");
+  if (const std::exception_ptr error = completion_->error()) {
+    std::rethrow_exception(error);
   }
   return true;
 }
@@ -91,8 +139,7 @@ std::vector<at::Tensor> Together::result() {
 
 c10::intrusive_ptr<c10::ivalue::Future> Together::getFuture() {
   std::vector<at::Tensor> all = result();
-  auto future =
-      c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+  auto future = new_future();
   if (works_.empty()) {
     future->markCompleted(c10::IValue(all));
     return future;

@@ -4,6 +4,7 @@
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
+#include <cstdlib>
 #include <mutex>
 #include <unordered_set>
 
@@ -257,7 +258,17 @@ void register_hooks(int device_count) {
   }
 }
 
+c10::DeviceIndex own_index(c10::DeviceIndex device) {
+  // One process a device, as launchers start them: a process calls its only one by its own number.
+  static const int own = [] {
+    const char* rank = std::getenv("LOCAL_RANK");
+    return rank == nullptr ? -1 : std::atoi(rank);
+  }();
+  return devices.load() == 1 && device == own ? c10::DeviceIndex(0) : device;
+}
+
 void set_current_device(c10::DeviceIndex device) {
+  device = own_index(device);
   TORCH_CHECK(
       device >= 0 && device < devices.load(),
       "invalid tpu device index ",

@@ -35,16 +35,16 @@ namespace {
 
 c10::DeviceIndex index_of(std::optional<c10::Device> device) {
   if (device.has_value() && device->index() >= 0) {
+    const c10::DeviceIndex index = own_index(device->index());
     TORCH_CHECK(
-        device->index() <
-            c10::impl::getDeviceGuardImpl(c10::DeviceType::PrivateUse1)->deviceCount(),
+        index < c10::impl::getDeviceGuardImpl(c10::DeviceType::PrivateUse1)->deviceCount(),
         "invalid tpu device index ",
         static_cast<int>(device->index()),
         ": there are ",
         static_cast<int>(
             c10::impl::getDeviceGuardImpl(c10::DeviceType::PrivateUse1)->deviceCount()),
         " devices, numbered from 0");
-    return device->index();
+    return index;
   }
   return current_device();
 }

@@ -102,7 +102,7 @@ PyRef tensor_to_python(const at::Tensor& tensor, size_t& operand, size_t& scalar
     plain = make_bool(number.toBool());
   } else if (number.isComplex()) {
     plain = make_complex(number.toComplexDouble());
-  } else if (number.isUnsigned()) { // past int64, where nothing varies
+  } else if (number.type() == c10::ScalarType::UInt64) { // past int64, where nothing varies
     plain = make_unsigned(number.toUInt64());
   } else {
     plain = number.isFloatingPoint() ? make_float(number.toDouble()) : make_int(number.toLong());

@@ -213,7 +213,7 @@ void Recorder::encode_host_tensor(const at::Tensor& tensor) {
     words.push_back(kTagBool | static_cast<uint64_t>(tensor.item().toBool()) << 8);
   } else {
     const c10::Scalar number = tensor.item();
-    if (number.isUnsigned()) { // past int64: a constant
+    if (number.type() == c10::ScalarType::UInt64) { // past int64: a constant
       words.push_back(number.toUInt64());
     } else {
       call_.scalars.push_back(
