@@ -28,9 +28,7 @@ def create(options: Any) -> Any:
     )
 
 
-def _make(
-    store: Any, rank: int, size: int, timeout: timedelta, name: str, ranks: list[int]
-) -> Any:
+def _make(store: Any, rank: int, size: int, timeout: timedelta, name: str, ranks: list[int]) -> Any:
     module = native.load()
     _tell_peers_at_exit()
     if not ranks and runtime.may_be_needed():

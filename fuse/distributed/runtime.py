@@ -40,8 +40,13 @@ def _expects_accelerator() -> bool:
     if platforms:
         return platforms.split(",")[0] != "cpu"
     chips = any(Path("/dev").glob("accel*")) or Path("/dev/vfio/0").exists()
-    return chips and importlib.util.find_spec("libtpu") is not None or (
-        Path("/dev/nvidia0").exists() and importlib.util.find_spec("jax_cuda12_plugin") is not None
+    return (
+        chips
+        and importlib.util.find_spec("libtpu") is not None
+        or (
+            Path("/dev/nvidia0").exists()
+            and importlib.util.find_spec("jax_cuda12_plugin") is not None
+        )
     )
 
 

@@ -51,7 +51,7 @@ class Runtime:
             use_compression=True,
         )
         client.connect()
-        backend = xla_client.make_cpu_client(
+        backend: Any = xla_client.make_cpu_client(
             distributed_client=client,
             node_id=process,
             num_nodes=processes,
@@ -74,7 +74,9 @@ class Runtime:
         return Runtime(None, devices, own, own)
 
     @staticmethod
-    def initialised(address: str, process: int, processes: int, seconds: int, local: int) -> Runtime:
+    def initialised(
+        address: str, process: int, processes: int, seconds: int, local: int
+    ) -> Runtime:
         """``jax.distributed``, initialised: before the device starts. One device a process.
 
         Args:

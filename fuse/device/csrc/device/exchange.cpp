@@ -40,8 +40,7 @@ class Taken final : public c10::intrusive_ptr_target {
   at::Tensor read() const {
     const auto itemsize = static_cast<int64_t>(c10::elementSize(dtype_));
     const at::Tensor memory = bytes();
-    const at::Tensor flat =
-        memory.narrow(0, 0, memory.numel() / itemsize * itemsize).view(dtype_);
+    const at::Tensor flat = memory.narrow(0, 0, memory.numel() / itemsize * itemsize).view(dtype_);
     if (whole_) {
       return flat.narrow(0, 0, elements_);
     }
