@@ -12,7 +12,7 @@ import importlib.util
 import torch
 
 from fuse import config
-from fuse.device import lazy, module, unused
+from fuse.device import inductor, lazy, module, unused
 
 
 def autoload() -> None:
@@ -32,5 +32,6 @@ def autoload() -> None:
         for_tensor=True, for_module=True, for_packed_sequence=True, for_storage=True
     )
     unused.stand_in()
+    inductor.stand_before()
     # By name: it stands above this folder.
     importlib.import_module("fuse.distributed.registration").register()

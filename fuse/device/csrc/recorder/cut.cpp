@@ -73,6 +73,7 @@ void Recorder::start_trace() {
     }
   }
   ++serial_;
+  joins_ = false;
   if (stats_.nodes > most_nodes_ || crowded_) {
     prune(std::min(most_nodes_, stats_.nodes) / 2);
   }
@@ -85,6 +86,14 @@ void Recorder::start_trace() {
 
 void Recorder::prune(size_t most) {
   crowded_ = false;
+  ++epoch_;
+  // A compiled graph marks the last of its calls alone: those before it are in use as well.
+  root_->for_each([](TrieNode& node) {
+    for (TrieNode* step = node.parent; step != nullptr && step->last_used < node.last_used;
+         step = step->parent) {
+      step->last_used = node.last_used;
+    }
+  });
   std::vector<uint64_t> used;
   root_->for_each([&](TrieNode& node) { used.push_back(node.last_used); });
   const auto edge = used.begin() + static_cast<ptrdiff_t>(most);
@@ -125,8 +134,8 @@ std::vector<int32_t> Recorder::live_values() const {
 std::vector<int32_t> Recorder::donatable_leaves() const {
   std::vector<int32_t> leaves;
   for (const Leaf& leaf : leaves_) {
-    if (leaf.array.defined() &&
-        leaf.array.use_count() == 1) { // only this trace holds it: overwritten, or its buffer died
+    // Only this trace holds it: it has been overwritten, or its buffer has died.
+    if (leaf.array.defined() && leaf.array.use_count() == 1 && !leaf.array->shared()) {
       leaves.push_back(leaf.value);
     }
   }
