@@ -163,6 +163,7 @@ def all_hooks(rank: int, size: int) -> None:
     on_both(hooks)(rank, size)
 
 
+@pytest.mark.slow
 def test_communication_hooks() -> None:
     passes(all_hooks, 2, "cpu:gloo,tpu:tpu_dist")
 
@@ -195,6 +196,7 @@ def counted(rank: int, size: int) -> None:
     print(f"compiled {fuse.stats()['compiles']}", flush=True)
 
 
+@pytest.mark.slow
 def test_ranks_compile_each_executable_once_between_them() -> None:
     with tempfile.TemporaryDirectory() as cache:
         ended = run(counted, 4, seconds=200, FUSE_CACHE_DIR=cache)

@@ -31,6 +31,7 @@ def test_the_example_under_torchrun(wrap: str) -> None:
     assert losses["tpu"] == pytest.approx(losses["cpu"], abs=2e-3)
 
 
+@pytest.mark.slow
 def test_the_demo_on_two_ranks() -> None:
     line = [sys.executable, "-m", "fuse.commands.cli", "demo", "--ranks", "2"]
     done = subprocess.run(

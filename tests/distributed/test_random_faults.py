@@ -76,6 +76,7 @@ def faulty(rank: int, size: int) -> None:
     raise AssertionError(f"{kind} on rank {victim} at call {moment} has not been noticed")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(FAULTS))
 def test_a_random_fault(seed: int) -> None:
     ended = run(faulty, 2, timeout=TIMEOUT, seconds=120, FUSE_TEST_SEED=str(seed))

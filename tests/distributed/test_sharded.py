@@ -95,6 +95,7 @@ def check_hybrid(rank: int, size: int) -> None:
     on_both(hybrid)(rank, size)
 
 
+@pytest.mark.slow
 def test_hybrid_shards_of_four_ranks() -> None:
     passes(check_hybrid, 4, "cpu:gloo,tpu:tpu_dist", seconds=200)
 
