@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -17,6 +17,7 @@ import fuse.backends.xla.rules  # noqa: F401  (fills the table of rules)
 from fuse import config
 from fuse.backends.base import Backend, Chunk, Target
 from fuse.backends.decomposed import Decompositions
+from fuse.backends.functions import is_function, program_of
 from fuse.backends.xla import dispatch
 from fuse.backends.xla.cpu.platform import CpuPlatform
 from fuse.backends.xla.executable import XlaExecutable
@@ -74,7 +75,8 @@ class XlaBackend(Backend):
 
     @functools.cached_property
     def _fingerprint(self) -> dict[str, str]:
-        return {**surroundings(self.name, self.devices), **self.platform.fingerprint()}
+        added = {"options": repr(sorted(self.options.items()))} if self.options else {}
+        return {**surroundings(self.name, self.devices), **self.platform.fingerprint(), **added}
 
     def fingerprint(self) -> dict[str, str]:  # noqa: D102
         setting = self.setting()
@@ -87,6 +89,9 @@ class XlaBackend(Backend):
     def device_count(self) -> int:  # noqa: D102
         return len(self.devices)
 
+    def device_name(self) -> str:  # noqa: D102
+        return str(self.devices[0].device_kind)
+
     def shares_host_memory(self) -> bool:  # noqa: D102
         return self.platform.name == "cpu"
 
@@ -97,8 +102,16 @@ class XlaBackend(Backend):
         self.platform.start()
         self.__dict__.pop("_fingerprint", None)  # which names the kernels
 
+    def compile_with(self, options: Mapping[str, str | bool | int | float]) -> None:  # noqa: D102
+        self.options = dict(options)
+        self.__dict__.pop("_fingerprint", None)
+
+    def memory_bytes(self, device: int) -> int:  # noqa: D102
+        known = self.devices[device].memory_stats() or {}
+        return int(known.get("bytes_limit") or super().memory_bytes(device))
+
     def has_rule(self, overload: str) -> bool:  # noqa: D102
-        return overload in RULES
+        return overload in RULES or is_function(overload)
 
     def reject(self, node: Node) -> str | None:
         """Trace the node's rule abstractly, once for each distinct signature."""
@@ -127,8 +140,13 @@ class XlaBackend(Backend):
     def compile(self, chunk: Chunk) -> Any:  # noqa: D102
         program, passing = lowered(chunk, self.platform, self.decompositions)
         with jax.enable_x64(True):
-            compiled = program.compile(self.platform.options(program))
-        return XlaExecutable(compiled.runtime_executable(), passing, self._stacks, compiled)
+            # Any: JAX declares fewer kinds of values than it takes.
+            options: dict[str, Any] = {**(self.platform.options(program) or {}), **self.options}
+            compiled = program.compile(options or None)
+        called = filter(None, (program_of(node.target) for node in chunk.nodes))
+        storable = all(function.storable for function in called)
+        loaded = compiled.runtime_executable()
+        return XlaExecutable(loaded, passing, self._stacks, compiled, storable)
 
     def target(self, name: str) -> Target:  # noqa: D102
         return TpuTarget(parse(name))
@@ -138,10 +156,13 @@ class XlaBackend(Backend):
         return results
 
     def dump(self, executable: Any) -> bytes | None:
-        """``None`` too for what XLA cannot store: on CPU, a sort with a comparator of its own."""
+        """``None`` too for what XLA cannot store: on CPU, a sort with a comparator of its own.
+
+        Nor can what calls back into this process, as kernels with ``jax.debug.print`` do.
+        """
         found: XlaExecutable = executable
         try:
-            return found.dump()
+            return found.dump() if found.storable else None
         except jax.errors.JaxRuntimeError as error:
             if "UNIMPLEMENTED" not in str(error):
                 raise
@@ -156,8 +177,26 @@ class XlaBackend(Backend):
     def get(self, array: Any) -> np.ndarray:  # noqa: D102
         return np.asarray(array)
 
+    def alone(self, array: Any) -> jax.Array:
+        """One of this backend's arrays as one of JAX's, which is no row of another."""
+        return self._stacks.array(array) if type(array) is Row else array
+
     def owns(self, array: Any) -> bool:  # noqa: D102
         return isinstance(array, (jax.Array, Row))
+
+    def exported(self, array: Any) -> Any:  # noqa: D102
+        return self.alone(array)
+
+    def adopted(self, array: Any, device: int) -> Any:
+        """The same where it lies as executables take it: on that device, in its own order."""
+        wanted = jax.sharding.SingleDeviceSharding(self.devices[device])
+        if array.sharding == wanted and not array.aval.weak_type:
+            return array
+        with jax.enable_x64(True):  # else 64 bits become 32
+            moved = jax.device_put(array, wanted)
+            return (
+                jax.lax.convert_element_type(moved, moved.dtype) if array.aval.weak_type else moved
+            )
 
     def wait(self, arrays: list[Any]) -> None:  # noqa: D102
         for part in arrays:  # 0.4 us each; jax.block_until_ready, of a tree, 6 us

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from fuse.backends.functions import arrays_in, program_of
 from fuse.backends.xla import views
 from fuse.backends.xla.platform import Platform
 from fuse.backends.xla.rules.context import Place, RuleContext
@@ -187,6 +188,9 @@ def run_target(
 ) -> Any:
     """Call the rule of ``target``, or the rules of its decomposition."""
     if steps is None:
+        program = program_of(target)
+        if program is not None:
+            return program.emit(context.platform.name, arrays_in(positional))
         return RULES[target](context, *positional, **keyword)
     tensors = [
         item

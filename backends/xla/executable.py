@@ -27,9 +27,20 @@ class XlaExecutable:
     Called through JAX's compiled dispatch: about 10 us, and 0.5 to 1 us an array.
     """
 
-    def __init__(self, loaded: Any, passing: Passing, stacks: Stacks, compiled: Any = None) -> None:
-        """``loaded`` is the runtime's executable; ``compiled`` JAX's, where it compiled it."""
+    def __init__(
+        self,
+        loaded: Any,
+        passing: Passing,
+        stacks: Stacks,
+        compiled: Any = None,
+        storable: bool = True,
+    ) -> None:
+        """``loaded`` is the runtime's executable; ``compiled`` JAX's, where it compiled it.
+
+        One that is not ``storable`` calls back into this process.
+        """
         self._loaded = loaded
+        self.storable = storable
         self._passing = passing
         self._stacks = stacks
         self._taken = picker(passing.inputs) if passing.stacked else None

@@ -9,6 +9,7 @@ import torch
 
 from fuse.backends.base import Chunk
 from fuse.backends.decomposed import Decompositions
+from fuse.backends.functions import is_function
 from fuse.backends.xla.calls import Call
 from fuse.backends.xla.emit import Scalars, Setting, emit_node
 from fuse.backends.xla.passing import Passing, passed
@@ -20,9 +21,7 @@ from fuse.backends.xla.stacking import Group, stacking
 from fuse.backends.xla.steps import ordered
 from fuse.trace.functional import find_overload
 from fuse.trace.node import Node
-
-MISSING_DTYPES = frozenset({"complex32"})
-"""Dtypes that PyTorch has and JAX does not."""
+from fuse.trace.spec import HALF_COMPLEX
 
 
 def lowered(
@@ -73,13 +72,13 @@ def by_element(node: Node) -> bool:
 
 def rejection(node: Node, platform: Platform, decompositions: Decompositions) -> str | None:
     """Why ``node`` cannot run on ``platform``, or ``None``; its rule is traced abstractly."""
-    missing = sorted(node.dtypes() & MISSING_DTYPES)
+    missing = sorted(node.dtypes() & HALF_COMPLEX)
     if missing:
         return f"XLA has no {', '.join(missing)}"
     refused = platform.refuses(node)
     if refused is not None:
         return refused
-    if node.target not in RULES:
+    if node.target not in RULES and not is_function(node.target):
         reason = decompositions.reason(node)
         if reason is not None:
             return reason

@@ -67,5 +67,8 @@ class Platform:
         return None
 
     def options(self, lowered: Any) -> dict[str, str | bool] | None:
-        """Compiler options for a program that ``jax.jit`` lowered; ``None``: XLA's own choice."""
-        return None
+        """Compiler options for a program that ``jax.jit`` lowered; ``None``: XLA's own choice.
+
+        GPUs keep subnormal numbers unless told otherwise: see ``fuse.backends.subnormals``.
+        """
+        return {"xla_gpu_ftz": True} if self.name == "gpu" else None

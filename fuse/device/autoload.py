@@ -6,12 +6,13 @@ PyTorch announces by calling ``torch.tpu._lazy_init``.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 
 import torch
 
 from fuse import config
-from fuse.device import lazy, module, unused
+from fuse.device import inductor, lazy, module, unused
 
 
 def autoload() -> None:
@@ -31,3 +32,6 @@ def autoload() -> None:
         for_tensor=True, for_module=True, for_packed_sequence=True, for_storage=True
     )
     unused.stand_in()
+    inductor.stand_before()
+    # By name: it stands above this folder.
+    importlib.import_module("fuse.distributed.registration").register()

@@ -9,7 +9,7 @@ import gc
 import importlib
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
@@ -21,7 +21,14 @@ from fuse.device import unused
 from fuse.errors import FuseError, describe
 
 MODES = {"debug": 0, "strict": 1, "fused": 2}
-CUTS = {"host_read": 0, "synchronize": 1, "optimizer_step": 2, "collective": 5, "mode_change": 6}
+CUTS = {
+    "host_read": 0,
+    "synchronize": 1,
+    "optimizer_step": 2,
+    "collective": 5,
+    "mode_change": 6,
+    "compiled": 10,
+}
 
 FORKED = describe(
     "the tpu device was started before this process was forked: its tensors are the parent's",
@@ -36,6 +43,7 @@ OURS = "set FUSE_DEVICE=fuse before the program starts, or uninstall torch_tpu"
 _STATE = struct.Struct("=QQ")
 _DEFAULT_SEED = 67280421310721  # PyTorch's, c10::default_rng_seed_val
 _state: dict[str, Any] = {}
+_when_started: list[Callable[[], None]] = []
 _pid = 0
 
 
@@ -57,6 +65,11 @@ def step_aside() -> None:
 def steps_aside() -> bool:
     """Whether "tpu" is torch_tpu's device in this process."""
     return "aside" in _state
+
+
+def when_started(function: Callable[[], None]) -> None:
+    """Call ``function`` at the end of the device's start."""
+    _when_started.append(function)
 
 
 def core() -> ModuleType:
@@ -163,17 +176,30 @@ def _start() -> None:
     for generator in _state["generators"]:
         generator.set_state(random_state())
     importlib.import_module("fuse.device.sending").register()
+    importlib.import_module("fuse.device.sharing").register()
     register_optimizer_step_post_hook(_optimizer_step)
     atexit.register(_shut_down)
     unused.step_back()
+    for function in _when_started:
+        function()
 
 
 def switch_backend(name: str) -> None:
     """Run everything on another backend from now on; what is recorded runs on the old one."""
-    if engine().backend.name != name:
+    if not engine().uses(name):
         core().forget()
         engine().switch(name)
         core().set_brief_calls(engine().brief_calls)
+        core().set_shape_cap(engine().shape_cap)
+
+
+def forget() -> None:
+    """Drop what is known of calls, whose operators may mean something else from now on.
+
+    What is recorded runs before that, as it was recorded.
+    """
+    core().forget()
+    engine().forget()
 
 
 def set_target(targeted: Any) -> None:
@@ -194,6 +220,8 @@ def _make_generators(native: ModuleType, count: int) -> tuple[torch.Generator, .
 
 def _optimizer_step(optimizer: torch.optim.Optimizer, *_: object) -> None:
     """Cut at the end of an optimizer step: the natural end of a training step."""
+    if torch.compiler.is_compiling():
+        return  # a compiled step ends with its graph
     if any(p.device.type == "tpu" for group in optimizer.param_groups for p in group["params"][:1]):
         _state["core"].cut(CUTS["optimizer_step"])
 

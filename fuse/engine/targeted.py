@@ -170,7 +170,7 @@ class Targeted:
         self.target.close()
 
     def _key(self, chunk: Chunk, variant: Variant = AS_IT_IS) -> Key:
-        fields = {"kind": "estimate", **program_fields(chunk), **compile_fields("xla")}
+        fields = {"kind": "estimate", **program_fields(chunk), **compile_fields(self.target)}
         fields |= self.target.describe() | {"joined heads": str(variant.joined_heads)}
         if variant.precision:
             fields["float32 products"] = variant.precision

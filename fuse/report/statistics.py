@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from fuse.compile.counts import COUNTS
 from fuse.device import lazy
 
 
@@ -22,6 +23,11 @@ def stats() -> dict[str, Any]:
     ``background`` (``FUSE_COMPILE=background``) counts executables that are ``pending``,
     ``compiled`` and ``failed``, and ``uncompiled_chunks``: runs of chunks that had none yet.
 
+    ``compiled`` counts graphs of torch.compile: ``graphs`` (kind -> made), ``calls`` of them,
+    ``captures`` (calls recorded operation by operation, to be recorded in one step from then on),
+    ``by_operation`` (calls that never are, or not here) and their ``reasons``, and
+    ``one_size_each``: why graphs with symbolic sizes do not run at the sizes of buckets.
+
     ``cache`` has one dict a tier (``memory``, and ``disk`` and ``shared`` where there are)
     with ``hits``, ``misses``, ``puts``, ``evictions``; ``bypasses`` (the tier was not asked),
     ``rejections`` (an entry must not be used) and ``failures``, each reason -> count; and for
@@ -31,10 +37,11 @@ def stats() -> dict[str, Any]:
     ``cache_events`` counts what happened between tiers and processes: ``makes``, leases
     (``lease-held``, ``lease-waits``, ``lease-timeout``, ...), ``races``, full queues.
     """
-    return {**lazy.core().stats(), **lazy.engine().stats()}
+    return {**lazy.core().stats(), **lazy.engine().stats(), "compiled": COUNTS.stats()}
 
 
 def reset_stats() -> None:
     """Set every counter to zero; what is known and cached stays."""
     lazy.core().reset_stats()
     lazy.engine().reset_stats()
+    COUNTS.reset()

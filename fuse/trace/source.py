@@ -2,21 +2,50 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
 import os
 import sys
+import threading
+from collections.abc import Iterator
 from types import FrameType
 
 import torch
 
-_OWN = tuple(
-    os.path.dirname(os.path.abspath(sys.modules[name].__file__ or "")) + os.sep
-    for name in ("torch", "fuse")
-)
+
+def _folder(package: str) -> str:
+    """Where a package is, found without importing it."""
+    found = importlib.util.find_spec(package)
+    places = found.submodule_search_locations if found is not None else None
+    return os.path.abspath(places[0]) + os.sep if places else os.sep
+
+
+# Installed for development, the backends do not lie within fuse.
+_OWN = tuple(map(_folder, ("torch", "fuse", "fuse.backends")))
+
+
+def is_users(filename: str) -> bool:
+    """Whether a file is neither PyTorch's nor fuse's own."""
+    return not filename.startswith(_OWN) and not filename.startswith("<")
+
+
+_given = threading.local()
+
+
+@contextlib.contextmanager
+def in_place_of_frames(line: str) -> Iterator[None]:
+    """Calls of this thread in the block come from ``line``: those of a compiled graph, whose frames
+    are not the user's. Empty: from the frames after all."""
+    before = getattr(_given, "line", "")
+    _given.line = line
+    try:
+        yield
+    finally:
+        _given.line = before
 
 
 def _is_users(frame: FrameType) -> bool:
-    name = frame.f_code.co_filename
-    return not name.startswith(_OWN) and not name.startswith("<")
+    return is_users(frame.f_code.co_filename)
 
 
 def user_line() -> str:
@@ -25,6 +54,9 @@ def user_line() -> str:
     Backward operations have no Python frame of the user's: they are named by the autograd
     node that runs them. Called on the first sight of an operation only.
     """
+    given: str = getattr(_given, "line", "")
+    if given:
+        return given
     frame = sys._getframe(1)
     while frame is not None:
         if _is_users(frame):

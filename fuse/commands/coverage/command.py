@@ -48,7 +48,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _ended(problems: list[str], every: Sequence[str], options: argparse.Namespace) -> int:
     """Write the report, print what is wrong; 1 where something is."""
-    if not options.op and not options.quick:
+    if not (options.op or options.quick or options.compiled):
         write(options.folder, every, options.document)
         merge(options.document, targets_in(options.folder))
         print(f"wrote {options.document}")
@@ -81,8 +81,8 @@ def _run_target(wanted: Sequence[str], target: str, options: argparse.Namespace)
 def _run_one(
     wanted: Sequence[str], mode: str, backend: str, options: argparse.Namespace
 ) -> list[str]:
-    path = options.folder / f"{'quick-' if options.quick else ''}{backend}-{mode}.jsonl"
-    how = ("quick",) if options.quick else ()
+    how = [name for name in ("quick", "compiled") if getattr(options, name)]
+    path = options.folder / "-".join([*how, backend, f"{mode}.jsonl"])
     known = _run(wanted, path, f"{backend}, {mode}", (mode, backend, *how), options)
     return [
         f"{backend} {mode} {text}"
@@ -129,6 +129,8 @@ def _run(
 
 def _of_backend(wanted: Sequence[str], backend: str, options: argparse.Namespace) -> list[str]:
     """What runs on one backend: everything, or its part of the quick entries."""
+    if options.compiled:
+        wanted = [key for key in wanted if key.startswith("op:")]
     part = quick.NUMPY if backend == "numpy" else quick.ENTRIES
     return [key for key in wanted if not options.quick or key in part]
 
@@ -187,6 +189,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--quick", action="store_true", help="the fixed part that 'make test' runs; no report"
+    )
+    parser.add_argument(
+        "--compiled",
+        action="store_true",
+        help="operators through torch.compile (no modules, optimizers, errors); no report",
     )
     parser.add_argument("--verbose", action="store_true", help="a line for every entry")
     return parser

@@ -14,6 +14,7 @@ import torch
 
 from fuse.commands.coverage import modules, operators, optimizers
 from fuse.commands.coverage.record import FAILED, HOST, Fallbacks, Outcome
+from fuse.commands.coverage.samples import Call, Samples
 from fuse.commands.coverage.transfer import tensors_of
 from fuse.device import lazy
 from fuse.engine.targeted import Targeted
@@ -48,25 +49,26 @@ def dtypes_of(entry: str) -> list[torch.dtype]:
 
 
 def _compiled(targeted: Targeted, entry: str, dtypes: Sequence[torch.dtype]) -> Outcome:
-    check = operators._Operator(operators.ENTRIES[entry], f"op:{entry}")
+    info = operators.ENTRIES[entry]
+    given = Samples(info)
     outcome, fallbacks, start = Outcome(), Fallbacks(), len(targeted.runs)
     kept: list[Any] = []
     for dtype in dtypes:
-        gradient = check.differentiable(dtype) and dtype == torch.float32
-        for sample in check.samples(dtype, SAMPLES, gradient=gradient):
+        gradient = given.differentiable(dtype) and dtype == torch.float32
+        for sample in given.plain(dtype, SAMPLES, gradient=gradient):
             # A sample that the CPU refuses, the device refuses too: the other checks compare that.
             with contextlib.suppress(Exception):
-                kept.append(_run(check, sample, gradient))
+                kept.append(_run(info, sample, gradient))
                 outcome.samples += 1
     _end()
     del kept
     return _judged(targeted, outcome, fallbacks, start)
 
 
-def _run(check: Any, sample: Any, gradient: bool) -> list[torch.Tensor]:
+def _run(info: Any, sample: Any, gradient: bool) -> list[torch.Tensor]:
     """An operator's results on the device, and the gradients of its inputs."""
-    call = check.call(sample, "tpu")
-    results = tensors_of(call(check.info))
+    call = Call(sample, "tpu")
+    results = tensors_of(call(info))
     wanted = [one for one in tensors_of(call.inputs) if one.requires_grad]
     if not gradient or not wanted:
         return results

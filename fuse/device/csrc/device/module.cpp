@@ -1,11 +1,16 @@
 // The Python module fuse.device._core: the few calls that Python makes into the core.
+#include <torch/csrc/Dtype.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/Generator.h>
+#include <torch/csrc/autograd/python_variable.h>
 
 #include "device/device.h"
+#include "device/exchange.h"
 #include "device/generator.h"
+#include "device/graphs.h"
 #include "device/kernels.h"
 #include "device/python_bridge.h"
+#include "device/sharing.h"
 #include "recorder/recorder.h"
 
 namespace fuse {
@@ -175,6 +180,30 @@ PyObject* wait(PyObject*, PyObject*) {
   END_HANDLE_TH_ERRORS
 }
 
+PyObject* share(PyObject*, PyObject* tensor) {
+  HANDLE_TH_ERRORS
+  TORCH_CHECK(THPVariable_Check(tensor), "share takes a tensor");
+  return share_array(THPVariable_Unpack(tensor)).release();
+  END_HANDLE_TH_ERRORS
+}
+
+PyObject* adopt(PyObject*, PyObject* arguments) {
+  HANDLE_TH_ERRORS
+  PyObject *array = nullptr, *dtype = nullptr, *shape = nullptr;
+  int device = 0;
+  if (PyArg_ParseTuple(arguments, "OOO!i", &array, &dtype, &PyTuple_Type, &shape, &device) == 0) {
+    return nullptr;
+  }
+  TORCH_CHECK(THPDtype_Check(dtype), "adopt takes a dtype");
+  std::vector<int64_t> sizes;
+  for (Py_ssize_t at = 0; at < PyTuple_Size(shape); ++at) {
+    sizes.push_back(PyLong_AsLongLong(PyTuple_GetItem(shape, at)));
+  }
+  const auto type = reinterpret_cast<THPDtype*>(dtype)->scalar_type;
+  return THPVariable_Wrap(adopt_array(array, type, sizes, static_cast<int8_t>(device)));
+  END_HANDLE_TH_ERRORS
+}
+
 PyObject* refuse_with_texts(PyObject*, PyObject* arguments) {
   PyObject* type = nullptr;
   const char *forked = nullptr, *ending = nullptr;
@@ -191,6 +220,10 @@ PyObject* shut_down(PyObject*, PyObject* unfinished) {
   Py_RETURN_NONE;
 }
 
+PyCFunction fast(PyObject* (*function)(PyObject*, PyObject* const*, Py_ssize_t)) {
+  return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
+}
+
 PyMethodDef methods[] = {
     {"initialise", initialise, METH_VARARGS, "Register kernels and hooks; takes the engine."},
     {"set_mode", set_mode, METH_O, "0 debug, 1 strict, 2 fused; cuts first."},
@@ -199,6 +232,10 @@ PyMethodDef methods[] = {
     {"set_shape_cap", set_shape_cap, METH_O, "Shapes one place may have before it is capped."},
     {"set_brief_calls", set_brief_calls, METH_O, "Calls up to which a trace is brief; 0: none."},
     {"cut", cut, METH_O, "Cut with the reason of this number."},
+    {"graph", make_graph, METH_O, "A compiled graph; takes whether its calls stand alone."},
+    {"replay", fast(replay_graph), METH_FASTCALL, "Record a graph that is known here, or None."},
+    {"begin_capture", fast(begin_capture), METH_FASTCALL, "What follows is a graph's."},
+    {"end_capture", fast(end_capture), METH_FASTCALL, "It ends: keep it, or say why not."},
     {"forget", forget, METH_NOARGS, "Drop every known stream."},
     {"stats", stats, METH_NOARGS, "Counters of the recorder."},
     {"reset_stats", reset_stats, METH_NOARGS, "Set the counters to zero."},
@@ -208,6 +245,8 @@ PyMethodDef methods[] = {
     {"default_generator", get_generator, METH_O, "A device's default torch.Generator."},
     {"set_device", set_device, METH_O, "Make a device current."},
     {"synchronize", wait, METH_NOARGS, "Cut and wait for the device."},
+    {"share", share, METH_O, "The backend's array of a whole tensor, kept from donation; or None."},
+    {"adopt", adopt, METH_VARARGS, "A tensor of an array, from dtype, shape and device index."},
     {"refuse_with", refuse_with_texts, METH_VARARGS, "The error in a forked child and at the end."},
     {"shut_down", shut_down, METH_O, "The end begins; takes whether work is unfinished."},
     {nullptr, nullptr, 0, nullptr}};
@@ -227,5 +266,16 @@ PyModuleDef definition = {
 } // namespace fuse
 
 PyMODINIT_FUNC PyInit__core() {
-  return PyModule_Create(&fuse::definition);
+  PyObject* module = PyModule_Create(&fuse::definition);
+  if (module == nullptr) {
+    return nullptr;
+  }
+  auto* table = const_cast<fuse::DeviceValues*>(&fuse::device_values()); // capsules hold void*
+  PyObject* values = PyCapsule_New(table, fuse::DeviceValues::kName, nullptr);
+  if (values == nullptr || PyModule_AddObject(module, "values", values) != 0) {
+    Py_XDECREF(values);
+    Py_DECREF(module);
+    return nullptr;
+  }
+  return module;
 }

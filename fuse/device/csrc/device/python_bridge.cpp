@@ -6,6 +6,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cstring>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -48,8 +49,11 @@ const char* plain_name(c10::ScalarType dtype) {
     case c10::ScalarType::Float8_e5m2fnuz: return "float8_e5m2fnuz";
     case c10::ScalarType::Float8_e4m3fnuz: return "float8_e4m3fnuz";
     case c10::ScalarType::Float8_e8m0fnu: return "float8_e8m0fnu";
-    default: return c10::toString(dtype);
+    default: break;
   }
+  // From PyTorch 2.15 on; before, the enumeration has no name for it.
+  const char* name = c10::toString(dtype);
+  return std::strcmp(name, "BComplex32") == 0 ? "bcomplex32" : name;
 }
 } // namespace
 
@@ -92,8 +96,40 @@ PyObject* checked(PyObject* object) {
   return object;
 }
 
+namespace {
+
+// While one lives, Dynamo leaves this thread's frames alone: the engine's, and JAX's below them.
+// Called from a function that is being compiled, they would be compiled with it. 0.1 us.
+class WithoutDynamo {
+ public:
+  WithoutDynamo() : before_(exchange(Py_None)) {}
+  ~WithoutDynamo() {
+    if (before_.get() != Py_None) {
+      PyObject *type = nullptr, *value = nullptr, *traceback = nullptr;
+      PyErr_Fetch(&type, &value, &traceback);
+      exchange(before_.get());
+      PyErr_Restore(type, value, traceback);
+    }
+  }
+  WithoutDynamo(const WithoutDynamo&) = delete;
+  WithoutDynamo& operator=(const WithoutDynamo&) = delete;
+
+ private:
+  static PyRef exchange(PyObject* callback) {
+    static PyObject* function = [] {
+      PyRef module = PyRef::steal(checked(PyImport_ImportModule("torch._C._dynamo.eval_frame")));
+      return checked(PyObject_GetAttrString(module.get(), "set_eval_frame"));
+    }();
+    return PyRef::steal(checked(PyObject_CallOneArg(function, callback)));
+  }
+  PyRef before_;
+};
+
+} // namespace
+
 PyRef call_engine(const char* method, PyRef arguments) {
   TORCH_CHECK(engine_object != nullptr, "the tpu device is not initialised: call torch.tpu.init()");
+  const WithoutDynamo plain;
   PyRef bound = PyRef::steal(checked(PyObject_GetAttrString(engine_object, method)));
   return PyRef::steal(checked(PyObject_CallObject(bound.get(), arguments.get())));
 }
@@ -120,6 +156,10 @@ PyObject* dtype_name(c10::ScalarType dtype) {
   static std::array<PyObject*, 128> names{};
   PyObject*& name = names[static_cast<size_t>(dtype)];
   if (name == nullptr) {
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        !c10::isQIntType(dtype),
+        "the tpu device has dense (strided) tensors only, no quantized ones; call .dequantize() "
+        "first or keep the tensor on the CPU");
     name = checked(PyUnicode_InternFromString(plain_name(dtype)));
   }
   return name;

@@ -27,6 +27,7 @@ enum Tag : uint64_t {
   kTagList,
   kTagDevice,
   kTagGenerator,
+  kTagUnsigned,
 };
 
 uint64_t bits_of(double value) {
@@ -44,6 +45,11 @@ double host_double(const at::Tensor& tensor) {
 }
 
 } // namespace
+
+uint64_t host_bits(const at::Tensor& tensor) {
+  return c10::isFloatingType(tensor.scalar_type()) ? bits_of(host_double(tensor))
+                                                   : static_cast<uint64_t>(tensor.item().toLong());
+}
 
 void Recorder::Call::clear() {
   words.clear();
@@ -82,6 +88,9 @@ void Recorder::encode_value(const c10::IValue& value, OpInfo::Kind kind) {
     } else {
       words.push_back(static_cast<uint64_t>(value.toInt()));
     }
+  } else if (value.isUnsigned()) { // past int64: a constant
+    words.push_back(kTagUnsigned);
+    words.push_back(value.toUInt());
   } else if (value.isDouble()) {
     words.push_back(kind == OpInfo::Kind::Scalar ? kTagFloatScalar : kTagDouble);
     if (kind == OpInfo::Kind::Scalar) {
@@ -195,7 +204,7 @@ void Recorder::encode_host_tensor(const at::Tensor& tensor) {
   words.push_back(head);
   call_.shape_hash = c10::hash_combine(call_.shape_hash, head);
   if (c10::isFloatingType(dtype)) {
-    call_.scalars.push_back({bits_of(host_double(tensor)), ScalarKind::Float});
+    call_.scalars.push_back({host_bits(tensor), ScalarKind::Float, tensor.unsafeGetTensorImpl()});
   } else if (c10::isComplexType(dtype)) {
     auto number = tensor.item().toComplexDouble();
     words.push_back(bits_of(number.real()));
@@ -203,7 +212,15 @@ void Recorder::encode_host_tensor(const at::Tensor& tensor) {
   } else if (dtype == c10::ScalarType::Bool) {
     words.push_back(kTagBool | static_cast<uint64_t>(tensor.item().toBool()) << 8);
   } else {
-    call_.scalars.push_back({static_cast<uint64_t>(tensor.item().toLong()), ScalarKind::Integer});
+    const c10::Scalar number = tensor.item();
+    if (number.type() == c10::ScalarType::UInt64) { // past int64: a constant
+      words.push_back(number.toUInt64());
+    } else {
+      call_.scalars.push_back(
+          {static_cast<uint64_t>(number.toLong()),
+           ScalarKind::Integer,
+           tensor.unsafeGetTensorImpl()});
+    }
   }
 }
 

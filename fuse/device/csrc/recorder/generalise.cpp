@@ -71,6 +71,7 @@ bool Recorder::generalise(
     child.scalars[places[index]].vary(std::move(reaches[index]));
   }
   child.forget_plans();
+  ++epoch_;
   return true;
 }
 

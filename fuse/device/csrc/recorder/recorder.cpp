@@ -5,10 +5,10 @@
 
 #include <algorithm>
 #include <cstring>
-#include <thread>
 
 #include "device/generator.h"
 #include "device/prepare.h"
+#include "recorder/lock.h"
 #include "recorder/masked_put.h"
 #include "uncompiled/host.h"
 
@@ -16,8 +16,6 @@ namespace fuse {
 
 namespace {
 constexpr size_t kLinearChildren = 8; // beyond this many children a hash index is kept
-
-std::atomic<std::thread::id> lock_owner{};
 } // namespace
 
 uint64_t hash_words(c10::ArrayRef<uint64_t> words) {
@@ -40,46 +38,10 @@ const char* cut_reason_name(CutReason reason) {
       "mode_change",
       "size_bound",
       "every_operation",
-      "device_change"};
+      "device_change",
+      "compiled"};
   return names[static_cast<size_t>(reason)];
 }
-
-// The recorder's mutex. Never waited for with the GIL held: the holder may need the GIL.
-class Recorder::Lock {
- public:
-  explicit Lock(Recorder& recorder) : mutex_(recorder.mutex_) {
-    check_process();
-    TORCH_CHECK(
-        lock_owner.load(std::memory_order_relaxed) != std::this_thread::get_id(),
-        "an operation on the tpu device was called from inside the recorder "
-        "(from a finaliser or a signal handler); move it out of there");
-    acquire();
-  }
-  ~Lock() {
-    if (held_) {
-      release();
-    }
-  }
-  Lock(const Lock&) = delete;
-  Lock& operator=(const Lock&) = delete;
-  void release() {
-    lock_owner.store(std::thread::id(), std::memory_order_relaxed);
-    mutex_.unlock();
-    held_ = false;
-  }
-
- private:
-  void acquire() {
-    if (!mutex_.try_lock()) {
-      GilRelease released;
-      mutex_.lock();
-    }
-    lock_owner.store(std::this_thread::get_id(), std::memory_order_relaxed);
-    held_ = true;
-  }
-  std::mutex& mutex_;
-  bool held_ = false;
-};
 
 Recorder::Recorder() : root_(std::make_unique<TrieNode>()), cursor_(root_.get()) {}
 
@@ -94,7 +56,7 @@ void Recorder::record(const c10::OperatorHandle& op, const OpInfo& info, torch::
     return;
   }
   prepare(info, stack);
-  if (mode() == Mode::Fused && reads_ragged(torch::jit::last(*stack, info.kinds.size()))) {
+  if (may_run_uncompiled() && reads_ragged(torch::jit::last(*stack, info.kinds.size()))) {
     // What is computed from a ragged value stays uncompiled, at the speed of PyTorch's CPU
     // kernels: going back and forth would cost a cut for every few operations.
     run_uncompiled(op, info, stack, HostRun::Ragged);
@@ -150,6 +112,7 @@ bool Recorder::try_record(
   }
   if (node == nullptr) {
     undo_encode();
+    break_capture_here("one of its operations runs on the host");
     return false;
   }
   bind(*node, op, stack);
@@ -158,6 +121,10 @@ bool Recorder::try_record(
   cursor_ = node;
   ++operations_;
   ++stats_.operations;
+  if (capture_ != nullptr) {
+    capture_step(*node);
+    return true;
+  }
   if (mark_at_ != 0 && operations_ == mark_at_) {
     node->cut_after = true;
     mark_at_ = 0;
@@ -264,6 +231,9 @@ void Recorder::draw_random(const TrieNode& node, c10::ArrayRef<c10::IValue> argu
     }
   }
   at::Generator generator = chosen != nullptr ? chosen->toGenerator() : default_generator(device_);
+  if (generator.unsafeGetGeneratorImpl() != default_generator(device_).unsafeGetGeneratorImpl()) {
+    break_capture_here("it draws from a generator of its own");
+  }
   auto state = draw(generator, node.random_blocks);
   dynamic_.push_back(state.seed);
   dynamic_.push_back(state.offset);
@@ -356,8 +326,14 @@ void Recorder::cut(CutReason reason) {
   cut_locked(reason);
 }
 
+Position Recorder::position() {
+  Lock lock(*this);
+  return {serial_, operations_};
+}
+
 Array Recorder::materialise(Buffer* buffer, CutReason reason, bool ragged) {
   Lock lock(*this);
+  break_capture_here("it reads a value on the host");
   if (buffer->pending) {
     cut_locked(reason, ragged);
   }
@@ -369,6 +345,7 @@ Array Recorder::materialise(Buffer* buffer, CutReason reason, bool ragged) {
 
 void Recorder::assign(Buffer* buffer, Array array, uint32_t layout) {
   Lock lock(*this);
+  break_capture_here("it writes a value on the host");
   if (buffer->trace == serial_ && owner_[static_cast<size_t>(buffer->value)] == buffer) {
     owner_[static_cast<size_t>(buffer->value)] = nullptr;
   }
@@ -400,6 +377,7 @@ void Recorder::forget() {
   Lock lock(*this);
   cut_locked(CutReason::ModeChange);
   root_ = std::make_unique<TrieNode>();
+  ++epoch_;
   stats_.nodes = 0;
   start_trace();
 }

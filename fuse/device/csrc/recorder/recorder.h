@@ -14,11 +14,15 @@
 
 #include "device/buffer.h"
 #include "recorder/any_shape.h"
+#include "recorder/compiled.h"
 #include "recorder/inferences.h"
 #include "recorder/trie.h"
 #include "uncompiled/unboxed_operands.h"
 
 namespace fuse {
+
+// A number in a 0-d CPU tensor, as the packed array holds it: a double's bits, or an integer.
+uint64_t host_bits(const at::Tensor& tensor);
 
 enum class Mode : uint8_t { Debug, Strict, Fused };
 
@@ -34,6 +38,7 @@ enum class CutReason : uint8_t {
   SizeBound,
   EveryOperation,
   DeviceChange,
+  Compiled,
   Count
 };
 const char* cut_reason_name(CutReason reason);
@@ -46,6 +51,12 @@ struct RecorderStats {
   uint64_t operations = 0, known = 0, traces = 0, nodes = 0, uncompiled = 0, prunes = 0;
   uint64_t started_early = 0, started_in_vain = 0; // traces begun early: with their plan, or not
   std::array<uint64_t, static_cast<size_t>(CutReason::Count)> cuts{};
+};
+
+// How far the stream of calls has come: which trace is being recorded, and its calls so far.
+struct Position {
+  uint64_t trace = 0;
+  size_t operations = 0;
 };
 
 class Recorder {
@@ -67,6 +78,7 @@ class Recorder {
   std::optional<HostRun> runs_unboxed(const OpInfo& info, const UnboxedOperands& operands);
   // Hands the recorded trace on. No effect where nothing is recorded.
   void cut(CutReason reason);
+  Position position();
   // The concrete array of a buffer, after a cut if its value is pending; `ragged` if a call reads
   // it that runs uncompiled.
   Array materialise(Buffer* buffer, CutReason reason, bool ragged);
@@ -86,6 +98,21 @@ class Recorder {
   Mode mode() const {
     return mode_.load(std::memory_order_relaxed);
   }
+  // compiled.cpp: graphs of torch.compile. Records a graph whose calls are known here at once;
+  // false where they are not.
+  bool replay(
+      const CompiledGraph& graph,
+      const std::vector<GraphInput>& inputs,
+      std::vector<GraphOutput>& outputs);
+  // The calls that this thread makes until end_capture are the graph's; false where they are to be
+  // made without one.
+  bool begin_capture(const CompiledGraph& graph, const std::vector<GraphInput>& inputs);
+  // Keeps them for replay; why that cannot be, else nothing. Without a graph the capture is
+  // dropped.
+  std::string end_capture(
+      CompiledGraph* graph,
+      const std::vector<GraphInput>& inputs,
+      const std::vector<GraphOutput>& outputs);
   RecorderStats stats();
   void reset_stats();
   // Drops every known stream.
@@ -134,6 +161,40 @@ class Recorder {
   void write_buffer(Buffer* buffer, uint32_t layout);
   at::Tensor make_tensor(const NewTensor& spec);
   void draw_random(const TrieNode& node, c10::ArrayRef<c10::IValue> arguments);
+
+  // compiled.cpp
+  bool meet_inputs(const std::vector<GraphInput>& inputs, std::vector<uint64_t>& key) const;
+  bool prepare_graph(
+      const CompiledGraph& graph,
+      const std::vector<GraphInput>& inputs,
+      std::vector<uint64_t>& key);
+  void meet_leaves(const Stretch& stretch, const std::vector<GraphInput>& inputs);
+  void push_words(const Stretch& stretch, const std::vector<GraphInput>& inputs);
+  void make_outputs(
+      const Stretch& stretch,
+      const std::vector<GraphInput>& inputs,
+      std::vector<GraphOutput>& outputs);
+  void go_on(const std::vector<TrieNode*>& steps);
+  // Says why what is captured cannot be replayed; the second only if this thread captures.
+  void break_capture(const char* why);
+  void break_capture_here(const char* why) {
+    if (capture_ != nullptr && capture_->thread == std::this_thread::get_id()) {
+      break_capture(why);
+    }
+  }
+  void capture_step(TrieNode& node);
+  void finish_capture();
+  // What the stretch holds of leaves, inputs, results and steps; or why there is none.
+  const char* read_leaves(const Capture& capture, Stretch& stretch) const;
+  const char* read_inputs(
+      const Capture& capture, const std::vector<GraphInput>& inputs, Stretch& stretch) const;
+  const char* read_outputs(
+      const Capture& capture,
+      const std::vector<GraphInput>& inputs,
+      const std::vector<GraphOutput>& outputs,
+      Stretch& stretch) const;
+  static void read_steps(
+      const Capture& capture, const std::vector<GraphInput>& inputs, Stretch& stretch);
 
   // changing_shapes.cpp
   // Whether a call, a known one or none, runs uncompiled, and why; Fallback if it does not.
@@ -268,6 +329,9 @@ class Recorder {
     PyRef state;
   };
   Started started_;
+  std::unique_ptr<Capture> capture_;
+  bool joins_ = false; // the trace holds a graph that others are to join
+  uint64_t epoch_ = 1; // changes where calls are forgotten, or numbers of known ones begin to vary
   Call call_;
   Inferences inferences_;
   std::string refusal_; // why the last call could not be described

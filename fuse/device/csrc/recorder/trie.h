@@ -22,6 +22,7 @@ enum class ScalarKind : uint8_t { Float, Integer, Offset };
 struct ScalarBits {
   uint64_t bits;
   ScalarKind kind;
+  const void* host = nullptr; // the CPU tensor it was read from, if it was
 };
 
 // Which values one program can reach at a place: those of a view's offset, or of a number.

@@ -69,7 +69,8 @@ bool Recorder::is_brief(CutReason reason, size_t live) const {
 }
 
 bool Recorder::runs_briefly(const c10::OperatorHandle& op) {
-  return !op.hasTag(at::Tag::nondeterministic_seeded) &&
+  return op.schema().getNamespace() == "aten" && // others' kernels may be programs, too
+      !op.hasTag(at::Tag::nondeterministic_seeded) &&
       op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
 }
 
@@ -98,7 +99,7 @@ bool Recorder::goes_on_briefly(bool may) {
 
 std::optional<HostRun> Recorder::runs_unboxed(const OpInfo& info, const UnboxedOperands& operands) {
   // None for most calls, after two flags. What is not plain is left to boxed calls.
-  const bool ragged = operands.ragged() && mode() == Mode::Fused;
+  const bool ragged = operands.ragged() && may_run_uncompiled();
   if (!operands.plain() || !(ragged || follows_brief())) {
     return std::nullopt;
   }

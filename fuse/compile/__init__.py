@@ -1,0 +1,1 @@
+"""``torch.compile`` with backend "tpu": graphs that are recorded in one step."""

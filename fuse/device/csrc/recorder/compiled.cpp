@@ -1,0 +1,506 @@
+// Recording a compiled graph: the first time call by call, from then on in one step.
+#include "recorder/compiled.h"
+
+#include <algorithm>
+
+#include "device/generator.h"
+#include "recorder/lock.h"
+#include "recorder/recorder.h"
+
+namespace fuse {
+
+namespace {
+
+enum InputTag : uint64_t { kNoInput = 1, kNumberInput, kHostInput, kDeviceInput };
+constexpr uint64_t kStranger = UINT32_MAX; // the trace has not met it yet
+
+uint32_t input_of(const std::vector<Capture::Before>& inputs, const Buffer* buffer) {
+  for (size_t at = 0; at < inputs.size(); ++at) {
+    if (inputs[at].buffer != nullptr && inputs[at].buffer == buffer) {
+      return static_cast<uint32_t>(at);
+    }
+  }
+  return Stretch::LeafOf::kNone;
+}
+
+at::Tensor seen_through(c10::Storage storage, const Stretch::Output& spec) {
+  at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
+      std::move(storage),
+      c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+      c10::scalarTypeToTypeMeta(spec.dtype));
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(spec.sizes, spec.strides, spec.offset);
+  return tensor;
+}
+
+Stretch::Output output_over(const at::Tensor& tensor, Stretch::Output::Kind kind, uint32_t index) {
+  Stretch::Output output;
+  output.kind = kind;
+  output.index = index;
+  output.dtype = tensor.scalar_type();
+  output.sizes.assign(tensor.sizes().begin(), tensor.sizes().end());
+  output.strides.assign(tensor.strides().begin(), tensor.strides().end());
+  output.offset = tensor.storage_offset();
+  return output;
+}
+
+} // namespace
+
+bool Stretch::admits(const std::vector<GraphInput>& inputs) const {
+  return std::all_of(places.begin(), places.end(), [&](const Place& place) {
+    return place.node->scalars[place.scalar].admits(inputs[place.input].bits);
+  });
+}
+
+uint64_t CompiledGraph::hash(const TrieNode* from, const std::vector<uint64_t>& key) {
+  return hash_words(key) ^ reinterpret_cast<uint64_t>(from);
+}
+
+const Stretch* CompiledGraph::find(
+    const TrieNode* from,
+    const std::vector<uint64_t>& key,
+    uint64_t epoch,
+    const std::vector<GraphInput>& inputs) const {
+  auto range = stretches_.equal_range(hash(from, key));
+  for (auto it = range.first; it != range.second; ++it) {
+    const Stretch& one = it->second;
+    if (one.epoch == epoch && one.from == from && one.key == key && one.admits(inputs)) {
+      return &one;
+    }
+  }
+  return nullptr;
+}
+
+void CompiledGraph::add(Stretch stretch) {
+  std::erase_if(stretches_, [&](const auto& one) { return one.second.epoch != stretch.epoch; });
+  if (stretches_.size() >= kMost) {
+    stretches_.clear();
+  }
+  const uint64_t at = hash(stretch.from, stretch.key);
+  stretches_.emplace(at, std::move(stretch));
+}
+
+bool Recorder::meet_inputs(
+    const std::vector<GraphInput>& inputs, std::vector<uint64_t>& key) const {
+  // Like encode(), but the trace does not meet them yet: some 15 ns an input.
+  for (size_t at = 0; at < inputs.size(); ++at) {
+    const GraphInput& input = inputs[at];
+    switch (input.kind) {
+      case GraphInput::Kind::Nothing: key.push_back(kNoInput); continue;
+      case GraphInput::Kind::Number:
+        key.push_back(kNumberInput);
+        key.push_back(input.bits);
+        continue;
+      case GraphInput::Kind::Host: {
+        const c10::ScalarType dtype = input.tensor.scalar_type();
+        const bool wrapped = input.tensor.unsafeGetTensorImpl()->is_wrapped_number();
+        key.push_back(
+            kHostInput | static_cast<uint64_t>(dtype) << 8 | static_cast<uint64_t>(wrapped) << 16);
+        if (dtype == c10::ScalarType::Bool) {
+          key.push_back(input.bits); // no number that may vary
+        }
+        continue;
+      }
+      case GraphInput::Kind::Device: break;
+    }
+    auto* impl = input.tensor.unsafeGetTensorImpl();
+    Buffer* buffer = Buffer::of(input.tensor);
+    if (buffer == nullptr || impl->is_conj() || impl->is_neg()) {
+      return false;
+    }
+    if (buffer->poison) {
+      TORCH_CHECK(false, *buffer->poison);
+    }
+    const bool known = buffer->trace == serial_;
+    uint64_t place = known ? static_cast<uint64_t>(buffer->value) : kStranger;
+    for (size_t before = 0; !known && before < at; ++before) {
+      if (inputs[before].kind == GraphInput::Kind::Device &&
+          Buffer::of(inputs[before].tensor) == buffer) {
+        place = kStranger - 1 - before; // the same memory as an earlier input's
+        break;
+      }
+    }
+    const auto sizes = impl->sizes();
+    const auto strides = impl->strides();
+    key.push_back(
+        kDeviceInput | static_cast<uint64_t>(input.tensor.scalar_type()) << 8 |
+        static_cast<uint64_t>(sizes.size()) << 16 |
+        static_cast<uint64_t>(known || buffer->array.defined()) << 25 | place << 32);
+    key.push_back(buffer->layout | static_cast<uint64_t>(buffer->nbytes) << 32);
+    key.push_back(static_cast<uint64_t>(impl->storage_offset()));
+    key.insert(key.end(), sizes.begin(), sizes.end());
+    key.insert(key.end(), strides.begin(), strides.end());
+  }
+  return true;
+}
+
+bool Recorder::prepare_graph(
+    const CompiledGraph& graph, const std::vector<GraphInput>& inputs, std::vector<uint64_t>& key) {
+  if (mode() == Mode::Debug || capture_ != nullptr) {
+    return false;
+  }
+  drop_brief();
+  int8_t device = -1;
+  for (const GraphInput& input : inputs) {
+    if (input.kind == GraphInput::Kind::Device) {
+      const int8_t own = input.tensor.device().index();
+      if (device >= 0 && own != device) {
+        return false;
+      }
+      device = own;
+    }
+  }
+  device = std::max<int8_t>(device, 0);
+  if (device != device_) {
+    cut_locked(CutReason::DeviceChange);
+    device_ = device;
+  }
+  if (graph.alone() && !joins_ && operations_ != 0) {
+    cut_locked(CutReason::Compiled);
+  }
+  if (!meet_inputs(inputs, key)) {
+    return false;
+  }
+  joins_ = joins_ || !graph.alone();
+  return true;
+}
+
+bool Recorder::replay(
+    const CompiledGraph& graph,
+    const std::vector<GraphInput>& inputs,
+    std::vector<GraphOutput>& outputs) {
+  Lock lock(*this);
+  std::vector<uint64_t> key;
+  key.reserve(inputs.size() * 8);
+  if (!prepare_graph(graph, inputs, key)) {
+    return false;
+  }
+  const Stretch* stretch = graph.find(cursor_, key, epoch_, inputs);
+  if (stretch == nullptr) {
+    return false;
+  }
+  meet_leaves(*stretch, inputs);
+  for (const Stretch::Written& write : stretch->written) {
+    Buffer* buffer = Buffer::of(inputs[write.input].tensor);
+    if (owner_[static_cast<size_t>(buffer->value)] == buffer) {
+      owner_[static_cast<size_t>(buffer->value)] = nullptr;
+    }
+    buffer->array.reset(); // a leaf's array lives on in leaves_, for donation
+    buffer->value = write.value;
+    buffer->pending = true;
+    buffer->layout = write.layout;
+    owner_[static_cast<size_t>(write.value)] = buffer;
+  }
+  push_words(*stretch, inputs);
+  make_outputs(*stretch, inputs, outputs);
+  go_on(stretch->steps);
+  return true;
+}
+
+void Recorder::meet_leaves(const Stretch& stretch, const std::vector<GraphInput>& inputs) {
+  owner_.resize(static_cast<size_t>(stretch.values), nullptr);
+  for (const Stretch::LeafOf& leaf : stretch.leaves) {
+    if (leaf.input == Stretch::LeafOf::kNone) {
+      leaves_.push_back({leaf.value, Array(), nullptr, leaf.layout});
+      continue;
+    }
+    Buffer* buffer = Buffer::of(inputs[leaf.input].tensor);
+    buffer->trace = serial_;
+    buffer->value = leaf.value;
+    buffer->tracked = true;
+    buffer->leaf = static_cast<int32_t>(leaves_.size());
+    owner_[static_cast<size_t>(leaf.value)] = buffer;
+    leaves_.push_back({leaf.value, buffer->array, buffer, buffer->layout});
+  }
+}
+
+void Recorder::push_words(const Stretch& stretch, const std::vector<GraphInput>& inputs) {
+  for (const Stretch::Word& word : stretch.words) {
+    switch (word.kind) {
+      case Stretch::Word::Kind::Constant: dynamic_.push_back(word.value); break;
+      case Stretch::Word::Kind::Input: dynamic_.push_back(inputs[word.value].bits); break;
+      case Stretch::Word::Kind::Draw: {
+        at::Generator generator = default_generator(device_);
+        const RandomDraw state = draw(generator, word.value);
+        dynamic_.push_back(state.seed);
+        dynamic_.push_back(state.offset);
+      }
+    }
+  }
+}
+
+void Recorder::make_outputs(
+    const Stretch& stretch,
+    const std::vector<GraphInput>& inputs,
+    std::vector<GraphOutput>& outputs) {
+  c10::SmallVector<c10::Storage, 16> storages;
+  for (const Stretch::Made& made : stretch.made) {
+    storages.push_back(make_storage(made.nbytes, made.layout, device_));
+    if (made.value >= 0) {
+      Buffer* buffer = Buffer::of(storages.back());
+      buffer->trace = serial_;
+      buffer->value = made.value;
+      buffer->pending = true;
+      buffer->tracked = true;
+      owner_[static_cast<size_t>(made.value)] = buffer;
+    }
+  }
+  for (const Stretch::Output& spec : stretch.outputs) {
+    GraphOutput& output = outputs.emplace_back();
+    switch (spec.kind) {
+      case Stretch::Output::Kind::Nothing: break;
+      case Stretch::Output::Kind::Number:
+        output.kind = GraphOutput::Kind::Number;
+        output.number = spec.offset;
+        break;
+      case Stretch::Output::Kind::Input:
+        output.kind = GraphOutput::Kind::Input;
+        output.input = spec.index;
+        break;
+      case Stretch::Output::Kind::OfInput:
+        output.kind = GraphOutput::Kind::Tensor;
+        output.tensor = seen_through(inputs[spec.index].tensor.storage(), spec);
+        break;
+      case Stretch::Output::Kind::OfMade:
+        output.kind = GraphOutput::Kind::Tensor;
+        output.tensor = seen_through(storages[spec.index], spec);
+    }
+  }
+}
+
+void Recorder::go_on(const std::vector<TrieNode*>& steps) {
+  if (steps.empty()) {
+    return;
+  }
+  first_ = operations_ == 0 ? steps.front() : first_;
+  cursor_ = steps.back();
+  cursor_->last_used = serial_;
+  operations_ += steps.size();
+  stats_.operations += steps.size();
+  stats_.known += steps.size();
+  if (mark_at_ != 0 && operations_ >= mark_at_) {
+    cursor_->cut_after = true;
+    mark_at_ = 0;
+  }
+  if (mode() != Mode::Fused) {
+    cut_locked(CutReason::EveryOperation);
+  } else if (cursor_->cut_after) {
+    cut_locked(CutReason::RepeatMark);
+  } else if (operations_ >= limit_) {
+    learn_period();
+    cut_locked(CutReason::SizeBound);
+  } else {
+    auto ahead = std::find_if(
+        steps.rbegin(), steps.rend(), [](const TrieNode* step) { return step->ahead != nullptr; });
+    if (ahead != steps.rend()) {
+      start_ahead(**ahead);
+    }
+  }
+}
+
+bool Recorder::begin_capture(const CompiledGraph& graph, const std::vector<GraphInput>& inputs) {
+  Lock lock(*this);
+  auto capture = std::make_unique<Capture>();
+  if (!prepare_graph(graph, inputs, capture->key)) {
+    return false;
+  }
+  capture->thread = std::this_thread::get_id();
+  capture->serial = serial_;
+  capture->from = cursor_;
+  capture->values = owner_.size();
+  capture->leaves = leaves_.size();
+  for (const GraphInput& input : inputs) {
+    Capture::Before& before = capture->inputs.emplace_back();
+    if (input.kind == GraphInput::Kind::Device) {
+      before.buffer = Buffer::of(input.tensor);
+      before.value = before.buffer->trace == serial_ ? before.buffer->value : -1;
+      before.nbytes = before.buffer->nbytes;
+    }
+  }
+  capture_ = std::move(capture);
+  return true;
+}
+
+void Recorder::break_capture(const char* why) {
+  if (capture_ != nullptr && capture_->broken == nullptr) {
+    capture_->broken = why;
+  }
+}
+
+void Recorder::capture_step(TrieNode& node) {
+  if (capture_->thread != std::this_thread::get_id()) {
+    break_capture("another thread recorded meanwhile");
+    return;
+  }
+  capture_->steps.push_back({&node, {call_.scalars.begin(), call_.scalars.end()}});
+}
+
+std::string Recorder::end_capture(
+    CompiledGraph* graph,
+    const std::vector<GraphInput>& inputs,
+    const std::vector<GraphOutput>& outputs) {
+  Lock lock(*this);
+  std::unique_ptr<Capture> capture = std::move(capture_);
+  if (capture == nullptr || graph == nullptr) {
+    return "";
+  }
+  Stretch stretch;
+  const char* broken = capture->broken;
+  if (broken == nullptr && capture->serial != serial_) {
+    broken = "the trace was cut meanwhile";
+  }
+  if (broken == nullptr) {
+    broken = read_leaves(*capture, stretch);
+  }
+  if (broken == nullptr) {
+    broken = read_inputs(*capture, inputs, stretch);
+  }
+  if (broken == nullptr) {
+    broken = read_outputs(*capture, inputs, outputs, stretch);
+  }
+  if (broken != nullptr) {
+    finish_capture();
+    return broken;
+  }
+  read_steps(*capture, inputs, stretch);
+  stretch.from = capture->from;
+  stretch.key = std::move(capture->key);
+  stretch.epoch = epoch_;
+  stretch.values = static_cast<int32_t>(owner_.size());
+  graph->add(std::move(stretch));
+  finish_capture();
+  return "";
+}
+
+void Recorder::finish_capture() {
+  // What calls in a capture are not cut by.
+  if (operations_ == 0) {
+    return;
+  }
+  if (mode() != Mode::Fused) {
+    cut_locked(CutReason::EveryOperation);
+  } else if (operations_ >= limit_) {
+    learn_period();
+    cut_locked(CutReason::SizeBound);
+  }
+}
+
+const char* Recorder::read_leaves(const Capture& capture, Stretch& stretch) const {
+  for (size_t at = capture.leaves; at < leaves_.size(); ++at) {
+    const Leaf& leaf = leaves_[at];
+    const uint32_t input = input_of(capture.inputs, leaf.buffer);
+    if (input == Stretch::LeafOf::kNone && leaf.array.defined()) {
+      return "it reads a tensor that is none of its inputs";
+    }
+    stretch.leaves.push_back({input, leaf.value, leaf.layout});
+  }
+  return nullptr;
+}
+
+const char* Recorder::read_inputs(
+    const Capture& capture, const std::vector<GraphInput>& inputs, Stretch& stretch) const {
+  for (size_t at = 0; at < inputs.size(); ++at) {
+    const Capture::Before& before = capture.inputs[at];
+    if (before.buffer == nullptr || input_of(capture.inputs, before.buffer) != at) {
+      continue; // no tensor of the device, or an earlier input's memory
+    }
+    Buffer* buffer = Buffer::of(inputs[at].tensor);
+    if (buffer != before.buffer || buffer->nbytes != before.nbytes) {
+      return "it gives an input other memory";
+    }
+    if (buffer->trace != serial_) {
+      continue; // not read
+    }
+    int32_t value = before.value;
+    for (const Stretch::LeafOf& leaf : stretch.leaves) {
+      if (leaf.input == at) {
+        value = leaf.value;
+      }
+    }
+    if (buffer->value != value) {
+      stretch.written.push_back({static_cast<uint32_t>(at), buffer->value, buffer->layout});
+    }
+  }
+  return nullptr;
+}
+
+const char* Recorder::read_outputs(
+    const Capture& capture,
+    const std::vector<GraphInput>& inputs,
+    const std::vector<GraphOutput>& outputs,
+    Stretch& stretch) const {
+  using Kind = Stretch::Output::Kind;
+  std::vector<const Buffer*> buffers; // of what it made
+  for (const GraphOutput& output : outputs) {
+    if (output.kind == GraphOutput::Kind::Nothing) {
+      stretch.outputs.emplace_back();
+      continue;
+    }
+    if (output.kind == GraphOutput::Kind::Number) {
+      Stretch::Output& spec = stretch.outputs.emplace_back();
+      spec.kind = Kind::Number;
+      spec.offset = output.number; // the key holds what it follows from
+      continue;
+    }
+    if (output.kind != GraphOutput::Kind::Tensor || !output.tensor.is_privateuseone()) {
+      return "one of its results is no tensor of the device";
+    }
+    const at::Tensor& tensor = output.tensor;
+    auto same = std::find_if(inputs.begin(), inputs.end(), [&](const GraphInput& input) {
+      return input.kind == GraphInput::Kind::Device && input.tensor.is_same(tensor);
+    });
+    if (same != inputs.end()) {
+      stretch.outputs.push_back(
+          output_over(tensor, Kind::Input, static_cast<uint32_t>(same - inputs.begin())));
+      continue;
+    }
+    const Buffer* buffer = Buffer::of(tensor);
+    const uint32_t input = input_of(capture.inputs, buffer);
+    if (tensor.is_conj() || tensor.is_neg()) {
+      return "one of its results is conjugated or negated lazily";
+    }
+    if (input != Stretch::LeafOf::kNone) {
+      stretch.outputs.push_back(output_over(tensor, Kind::OfInput, input));
+      continue;
+    }
+    auto found = std::find(buffers.begin(), buffers.end(), buffer);
+    const auto index = static_cast<uint32_t>(found - buffers.begin());
+    if (found == buffers.end()) {
+      const bool made = buffer->trace == serial_ && buffer->pending &&
+          static_cast<size_t>(buffer->value) >= capture.values;
+      if (!made && (buffer->pending || buffer->array.defined())) {
+        return "one of its results is older than its call, or made on the host";
+      }
+      buffers.push_back(buffer);
+      stretch.made.push_back({made ? buffer->value : -1, buffer->nbytes, buffer->layout});
+    }
+    stretch.outputs.push_back(output_over(tensor, Kind::OfMade, index));
+  }
+  return nullptr;
+}
+
+void Recorder::read_steps(
+    const Capture& capture, const std::vector<GraphInput>& inputs, Stretch& stretch) {
+  using Kind = Stretch::Word::Kind;
+  for (const Capture::Step& step : capture.steps) {
+    stretch.steps.push_back(step.node);
+    for (size_t at = 0; at < step.scalars.size(); ++at) {
+      const ScalarBits& scalar = step.scalars[at];
+      Stretch::Word word{Kind::Constant, scalar.bits};
+      for (size_t input = 0; scalar.host != nullptr && input < inputs.size(); ++input) {
+        if (inputs[input].kind == GraphInput::Kind::Host &&
+            inputs[input].tensor.unsafeGetTensorImpl() == scalar.host) {
+          word = {Kind::Input, input};
+          stretch.places.push_back({static_cast<uint32_t>(input), step.node, at});
+        }
+      }
+      if (step.node->scalars[at].dynamic) {
+        stretch.words.push_back(word);
+      }
+    }
+    if (step.node->random_blocks != 0) {
+      stretch.words.push_back({Kind::Draw, step.node->random_blocks});
+    }
+  }
+}
+
+} // namespace fuse

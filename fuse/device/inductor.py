@@ -1,0 +1,71 @@
+"""``torch.compile`` without a backend: ours for graphs on the device, Inductor for all others.
+
+Inductor is PyTorch's default and cannot compile for this device. Its entry is replaced when
+PyTorch is imported, which loads nothing: the graph decides when it is there.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from fuse.errors import describe
+
+_here = threading.local()
+_compile = torch.compile
+_Inductor: Any = torch._TorchCompileInductorWrapper
+_init, _call = _Inductor.__init__, _Inductor.__call__
+
+
+@functools.wraps(_compile)
+def _noting_the_backend(model: Any = None, **options: Any) -> Any:
+    if model is None:
+        return lambda later: torch.compile(later, **options)
+    before = getattr(_here, "asked", True)
+    _here.asked = options.get("backend") is not None
+    try:
+        return _compile(model, **options)
+    finally:
+        _here.asked = before
+
+
+def _initialise(self: Any, *arguments: Any, **options: Any) -> None:
+    _init(self, *arguments, **options)
+    self.asked_for = getattr(_here, "asked", True)
+
+
+def _choose(self: Any, module: Any, inputs: Sequence[Any], **options: Any) -> Any:
+    if not touches_device(module, inputs):
+        return _call(self, module, inputs, **options)
+    if self.asked_for:
+        raise NotImplementedError(
+            describe(
+                "Inductor does not compile for the tpu device",
+                remedy='torch.compile(..., backend="tpu"), or no backend: it is chosen by itself',
+            )
+        )
+    # Imported here: torch.compile has loaded Dynamo by now, and `import torch` must not.
+    from torch._dynamo.backends.registry import lookup_backend  # noqa: PLC0415
+
+    chosen: Callable[..., Any] = lookup_backend("tpu")
+    return chosen(module, inputs)
+
+
+def touches_device(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> bool:
+    """Whether any tensor of a graph is on the device."""
+    found = [*inputs]
+    for node in module.graph.nodes:
+        value = node.meta.get("example_value", node.meta.get("val"))
+        found += torch.utils._pytree.tree_leaves(value)
+    return any(isinstance(one, torch.Tensor) and one.device.type == "tpu" for one in found)
+
+
+def stand_before() -> None:
+    """Look at every graph that goes to Inductor, from here on."""
+    torch.compile = _noting_the_backend  # type: ignore[assignment]
+    _Inductor.__init__ = _initialise
+    _Inductor.__call__ = _choose

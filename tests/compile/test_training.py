@@ -1,0 +1,64 @@
+"""Training under torch.compile: forward, backward, optimizers, mutated inputs, random numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from tests.compile.harness import Compile, compare_with_cpu
+
+OPTIMIZERS = {
+    "SGD": lambda p: torch.optim.SGD(p, lr=0.1),
+    "SGD, momentum": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True),
+    "Adam": lambda p: torch.optim.Adam(p, lr=0.01, amsgrad=True),
+    "AdamW": lambda p: torch.optim.AdamW(p, lr=0.01),
+    "AdamW, not foreach": lambda p: torch.optim.AdamW(p, lr=0.01, foreach=False),
+    "RMSprop": lambda p: torch.optim.RMSprop(p, lr=0.01, momentum=0.5),
+    "Adagrad": lambda p: torch.optim.Adagrad(p, lr=0.05),
+    "Adamax": lambda p: torch.optim.Adamax(p, lr=0.01),
+    "NAdam": lambda p: torch.optim.NAdam(p, lr=0.01),
+    "RAdam": lambda p: torch.optim.RAdam(p, lr=0.01),
+}
+
+
+def small() -> nn.Module:
+    torch.manual_seed(1)
+    return nn.Sequential(
+        nn.Linear(8, 16, bias=False),
+        nn.BatchNorm1d(16),
+        nn.GELU(),
+        nn.LayerNorm(16),
+        nn.Linear(16, 4),
+    )
+
+
+def train(device: torch.device, compile: Compile, optimizer: str, whole: bool) -> Any:
+    model = small().to(device)
+    x, y = torch.randn(6, 8).to(device), torch.randint(0, 4, (6,)).to(device)
+    chosen = OPTIMIZERS[optimizer](model.parameters())
+    net = model if whole else compile(model)
+
+    def step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        chosen.zero_grad()
+        loss = F.cross_entropy(net(x), y)
+        loss.backward()
+        chosen.step()
+        return loss
+
+    step = compile(step) if whole else step
+    losses = [step(x, y).item() for _ in range(7)]
+    return {"losses": losses, "state": model.state_dict()}
+
+
+@pytest.mark.parametrize("optimizer", ["SGD, momentum", "AdamW"])
+def test_a_compiled_model_trains_as_on_the_cpu(optimizer: str):
+    compare_with_cpu(lambda device, compile: train(device, compile, optimizer, whole=False))
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_a_compiled_step_trains_as_on_the_cpu(optimizer: str):
+    compare_with_cpu(lambda device, compile: train(device, compile, optimizer, whole=True), runs=1)
