@@ -104,13 +104,13 @@ class Backend(ABC):
     def fingerprint(self) -> dict[str, str]:
         """Labelled fields that a compiled chunk depends on beside the program itself."""
 
-    def setting(self) -> str:
-        """What of ``fingerprint`` the program may change while it runs; asked at every cut."""
-        return ""
-
     def sources(self) -> Sequence[Path]:
         """The files whose text decides what an executable is: all Python files beside its own."""
         return sorted(Path(inspect.getfile(type(self))).parent.rglob("*.py"))
+
+    def setting(self) -> str:
+        """What of ``fingerprint`` the program may change while it runs; asked at every cut."""
+        return ""
 
     @abstractmethod
     def device_count(self) -> int:

@@ -83,7 +83,7 @@ def _run_one(
 ) -> list[str]:
     how = [name for name in ("quick", "compiled") if getattr(options, name)]
     path = options.folder / "-".join([*how, backend, f"{mode}.jsonl"])
-    known = _run(wanted, path, f"{backend}, {mode}", (mode, backend, *how), options)
+    known = _run(wanted, path, ", ".join([backend, mode, *how]), (mode, backend, *how), options)
     return [
         f"{backend} {mode} {text}"
         for text in verdict(

@@ -13,8 +13,8 @@ from typing import Any, Final
 import torch
 
 from fuse.commands.coverage import modules, operators, optimizers
+from fuse.commands.coverage.operator_checks import Operator
 from fuse.commands.coverage.record import FAILED, HOST, Fallbacks, Outcome
-from fuse.commands.coverage.samples import Call, Samples
 from fuse.commands.coverage.transfer import tensors_of
 from fuse.device import lazy
 from fuse.engine.targeted import Targeted
@@ -49,26 +49,25 @@ def dtypes_of(entry: str) -> list[torch.dtype]:
 
 
 def _compiled(targeted: Targeted, entry: str, dtypes: Sequence[torch.dtype]) -> Outcome:
-    info = operators.ENTRIES[entry]
-    given = Samples(info)
+    check = Operator(operators.ENTRIES[entry], f"op:{entry}")
     outcome, fallbacks, start = Outcome(), Fallbacks(), len(targeted.runs)
     kept: list[Any] = []
     for dtype in dtypes:
-        gradient = given.differentiable(dtype) and dtype == torch.float32
-        for sample in given.plain(dtype, SAMPLES, gradient=gradient):
+        gradient = check.given.differentiable(dtype) and dtype == torch.float32
+        for sample in check.given.plain(dtype, SAMPLES, gradient=gradient):
             # A sample that the CPU refuses, the device refuses too: the other checks compare that.
             with contextlib.suppress(Exception):
-                kept.append(_run(info, sample, gradient))
+                kept.append(_run(check, sample, gradient))
                 outcome.samples += 1
     _end()
     del kept
     return _judged(targeted, outcome, fallbacks, start)
 
 
-def _run(info: Any, sample: Any, gradient: bool) -> list[torch.Tensor]:
+def _run(check: Any, sample: Any, gradient: bool) -> list[torch.Tensor]:
     """An operator's results on the device, and the gradients of its inputs."""
-    call = Call(sample, "tpu")
-    results = tensors_of(call(info))
+    call = check.call(sample, "tpu")
+    results = tensors_of(call(check.info))
     wanted = [one for one in tensors_of(call.inputs) if one.requires_grad]
     if not gradient or not wanted:
         return results
