@@ -66,6 +66,6 @@ def touches_device(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> bool:
 
 def stand_before() -> None:
     """Look at every graph that goes to Inductor, from here on."""
-    torch.compile = _noting_the_backend  # type: ignore[assignment]
+    torch.compile = _noting_the_backend
     _Inductor.__init__ = _initialise
     _Inductor.__call__ = _choose
