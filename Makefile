@@ -8,21 +8,23 @@ VENV := .venv$(patsubst constraints%,%,$(basename $(notdir $(PINS))))
 BIN := $(VENV)/bin
 # By the environment and not by -c: what a host's own configuration of pip caps is not added then.
 INSTALL := PIP_CONSTRAINT=$(abspath $(PINS)) $(BIN)/pip install --quiet
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --benchmark-disable
 TYPECHECK := build/typecheck
 SOURCES := fuse backends cache examples tests bench
 SMOKE := tests/test_versions.py tests/device/test_module.py tests/device/test_errors.py \
 	tests/programs/test_optimizers.py tests/programs/test_autograd.py \
-	tests/backend/test_every_rule.py tests/xla tests/trace
+	tests/backends/test_every_rule.py tests/backends/xla tests/trace
 MODES ?= all
 BACKENDS ?= all
-NATIVE := $(wildcard fuse/device/csrc/*.cpp fuse/device/csrc/*/* fuse/native/include/* backends/xla/cpu/csrc/*)
+NATIVE := $(wildcard fuse/device/csrc/*.cpp fuse/device/csrc/*/* fuse/native/include/* backends/xla/cpu/csrc/* \
+	fuse/distributed/csrc/*)
 
-.PHONY: help demo test smoke op-coverage check format bench clean
+.PHONY: help demo test test-slow smoke op-coverage check format bench clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo    install, then train two programs on the CPU and in every mode"
-	@echo "make test    install, then run the tests"
+	@echo "make test    install, then run the tests; make test-slow: those it leaves out"
 	@echo "make smoke   install, then run a part of the tests; for PINS=constraints-newest.txt"
 	@echo "make op-coverage  compare with PyTorch's CPU, operator by operator: docs/op-coverage.md"
 	@echo "make check   formatting, lint, types and import rules"
@@ -36,12 +38,17 @@ demo: $(VENV)/.demo
 # One thread a process: two processes fill two cores. The native core is built first, once.
 test: $(VENV)/.tools
 	$(BIN)/python -c "import torch; torch.tpu.init()"
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --benchmark-disable
+	$(PYTEST) -m "not slow"
+
+# Long ones, of code that quicker ones reach as well: every mode of every program, whole commands.
+test-slow: $(VENV)/.tools
+	$(BIN)/python -c "import torch; torch.tpu.init()"
+	$(PYTEST) -m slow
 
 # What differs between versions of PyTorch and JAX shows here first, in minutes.
 smoke: $(VENV)/.tools
 	$(BIN)/python -c "import torch; torch.tpu.init()"
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --benchmark-disable $(SMOKE)
+	$(PYTEST) $(SMOKE)
 
 # Resumable: 'make op-coverage FRESH=--fresh' starts anew. MODES, BACKENDS and JOBS narrow it.
 op-coverage: $(VENV)/.tools

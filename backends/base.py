@@ -6,13 +6,18 @@ implemented. Arrays are the backend's own objects; the engine only passes them o
 
 from __future__ import annotations
 
+import inspect
+import os
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from fuse.backends.estimates import AS_IT_IS, Estimate, Machine, Variant
+from fuse.errors import ConfigError, UnsupportedError, describe
 from fuse.trace.node import Leaf, Node
 
 
@@ -45,18 +50,75 @@ class Chunk:
         return "\n".join([head, *(f"  {node}" for node in self.nodes)])
 
 
-class Backend(ABC):
-    """Compiles and runs chunks, and moves arrays."""
+class Target(ABC):
+    """A machine that is not here, whose compiler is: chunks are compiled for it, and not run.
+
+    Safe to share by threads. What the compiler does to itself is a refusal, never an exception.
+    """
 
     name: str
+    machine: Machine
+
+    @abstractmethod
+    def describe(self) -> dict[str, str]:
+        """Labelled fields that an estimate depends on beside the program; starts no compiler."""
+
+    @abstractmethod
+    def fingerprint(self) -> dict[str, str]:
+        """What ``Backend.fingerprint`` says on a host of the target; starts the compiler.
+
+        Raises ``ConfigError`` where the compiler does not know the target.
+        """
+
+    @abstractmethod
+    def reject(self, node: Node) -> str | None:
+        """Why ``Backend.reject`` refuses ``node`` on a host of the target, or ``None``."""
+
+    @abstractmethod
+    def compile(self, chunk: Chunk, variant: Variant = AS_IT_IS) -> tuple[Estimate, bytes]:
+        """The compiler's estimate, and the executable as ``Backend.dump`` gives it there.
+
+        Waits for it, for a bounded time. Without bytes where the compiler refuses.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the compiler's processes; what is being compiled ends with an error."""
+
+
+class Backend(ABC):
+    """Compiles and runs chunks, and moves arrays.
+
+    This is all that engine, planner and recorder ask of a backend; what is not abstract has an
+    answer that is right for most.
+
+    Attributes:
+        name: what ``fuse.get_backend`` says.
+    """
+
+    name: str
+    options: Mapping[str, str | bool | int | float] = {}
+    """What the user adds to the compiler's options; see ``compile_with``."""
 
     @abstractmethod
     def fingerprint(self) -> dict[str, str]:
         """Labelled fields that a compiled chunk depends on beside the program itself."""
 
+    def sources(self) -> Sequence[Path]:
+        """The files whose text decides what an executable is: all Python files beside its own."""
+        return sorted(Path(inspect.getfile(type(self))).parent.rglob("*.py"))
+
+    def setting(self) -> str:
+        """What of ``fingerprint`` the program may change while it runs; asked at every cut."""
+        return ""
+
     @abstractmethod
     def device_count(self) -> int:
         """How many devices PyTorch sees."""
+
+    def device_name(self) -> str:
+        """The platform's own name of its devices."""
+        return "host"
 
     @abstractmethod
     def shares_host_memory(self) -> bool:
@@ -68,6 +130,18 @@ class Backend(ABC):
 
     def start(self) -> None:  # noqa: B027  (most have nothing to start)
         """Make ready what compiling needs, such as kernels to be built; may be called again."""
+
+    def compile_with(self, options: Mapping[str, str | bool | int | float]) -> None:
+        """Compile with these options of the compiler from now on; part of ``fingerprint``.
+
+        Raises ``UnsupportedError`` where nothing is compiled.
+        """
+        if options:
+            raise UnsupportedError(describe(f"the {self.name} backend compiles nothing"))
+
+    def memory_bytes(self, device: int) -> int:
+        """Bytes that one device may use: the host's memory, where it has none of its own."""
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
     @abstractmethod
     def has_rule(self, overload: str) -> bool:
@@ -84,6 +158,18 @@ class Backend(ABC):
     @abstractmethod
     def compile(self, chunk: Chunk) -> Any:
         """Return an executable for ``chunk``."""
+
+    def target(self, name: str) -> Target:
+        """The target called ``name``: see ``Target``.
+
+        Raises ``ConfigError`` for one that there is not, and where its compiler is not installed.
+        """
+        raise ConfigError(
+            describe(
+                f"the {self.name} backend compiles for no target, so not for {name!r}",
+                remedy="use the xla backend",
+            )
+        )
 
     @abstractmethod
     def execute(self, executable: Any, scalars: bytes, arrays: Sequence[Any]) -> list[Any]:
@@ -108,6 +194,14 @@ class Backend(ABC):
     @abstractmethod
     def owns(self, array: Any) -> bool:
         """Whether ``array`` is one of this backend's own."""
+
+    def exported(self, array: Any) -> Any:
+        """One of its arrays as the library's own kind, which others can read by DLPack."""
+        return array
+
+    def adopted(self, array: Any, device: int) -> Any:
+        """An array of JAX's as one of the backend's on a device: copied, or the same."""
+        return self.put(np.asarray(array), device)
 
     @abstractmethod
     def wait(self, arrays: list[Any]) -> None:

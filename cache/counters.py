@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import threading
-import warnings
 from collections import Counter, deque
 from typing import Any, final
 
 from fuse.cache.errors import CacheWarning
+from fuse.errors import warn_or_print
 
 
 @final
@@ -93,8 +92,4 @@ class Notices:
                 text = self._waiting.popleft()
             except IndexError:
                 return
-            try:
-                warnings.warn(text, CacheWarning, stacklevel=stacklevel + 1)
-            except CacheWarning as warning:
-                # A filter makes it an error; but a miss is none, and the program goes on.
-                sys.stderr.write(f"{type(warning).__name__}: {warning}\n")
+            warn_or_print(text, CacheWarning, stacklevel + 1)

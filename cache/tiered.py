@@ -14,19 +14,19 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeVar, final
 
 from fuse.cache.background import call_at_exit
 from fuse.cache.control import stored_keys
-from fuse.cache.counters import Counters, Events, Notices
-from fuse.cache.errors import CacheMissError, TierBypassError
+from fuse.cache.counters import Events, Notices
+from fuse.cache.errors import CacheMissError
 from fuse.cache.explain import Explanation, explain
 from fuse.cache.gate import run_in_thread
 from fuse.cache.key import Key
 from fuse.cache.level import Level
+from fuse.cache.lookup import UNKNOWN_SIZE, Lookup
 from fuse.cache.memory import Live, MemoryTier
-from fuse.cache.preload import Loaded, Preloads, loaded
 from fuse.cache.settings import CacheSettings
 from fuse.cache.turns import Turns
 from fuse.cache.writer import Writer
@@ -37,8 +37,6 @@ Load = Callable[[bytes], Object]
 Make = Callable[[], Object]
 Dump = Callable[[Object], bytes | None]
 
-# An object whose stored size is not known yet counts as this much.
-_UNKNOWN_SIZE = 1
 # Warnings point at the caller of the cache's public method.
 _CALLER = 2
 
@@ -70,8 +68,6 @@ class TieredCache:
     ) -> None:
         """Put the tiers together; ``disk`` and ``shared`` are None where there is none."""
         self.settings = settings
-        self._memory = memory
-        self._memory_counters = Counters()
         self._disk = disk
         self._shared = shared
         self._notices = notices
@@ -80,7 +76,8 @@ class TieredCache:
         if disk is not None and settings.directory is not None and settings.mode == "on":
             self._turns = Turns(disk, settings.directory, settings.lease_seconds, self._events)
         self._writer = Writer(settings, disk, shared, self._turns, self._events, notices)
-        self._preloads = None if disk is None else Preloads(disk)
+        head_start = settings.head_start_seconds
+        self._lookup = Lookup(memory, disk, shared, self._writer, head_start)
         # Makings that lost the race against the shared tier and still run.
         self._overtaken: set[Future[Any]] = set()
         self._process = os.getpid()
@@ -96,9 +93,9 @@ class TieredCache:
             load: payload to object; what it raises rejects the entry.
             quick: the object is soon made: the shared tier has its head start and no more.
         """
-        value: Object | None = self._memory_get(key)
+        value: Object | None = self._lookup.from_memory(key)
         if value is None:
-            value = self._lookup(key, load, quick=quick)
+            value = self._lookup.stored(key, load, quick=quick)
             if value is not None:
                 self._writer.used(key)
             self._notices.emit(_CALLER)
@@ -110,7 +107,7 @@ class TieredCache:
         For a ``dump`` that merges what it writes with what others wrote meanwhile. Warnings
         wait for the next call of a user's thread.
         """
-        value: Object | None = self._lookup(key, load)
+        value: Object | None = self._lookup.stored(key, load)
         return value
 
     def get_or_make(
@@ -138,7 +135,7 @@ class TieredCache:
             CacheMissError: in mode ``only``, for a miss; the text explains it.
         """
         # The hot path of a cached step: two locks and one dict, some 2 us.
-        value: Object | None = self._memory_get(key)
+        value: Object | None = self._lookup.from_memory(key)
         if value is not None:
             return value
         made: Object = self._find_or_make(key, load, make, dump, race=race)
@@ -156,12 +153,8 @@ class TieredCache:
             digest: of the key.
             load: payload to object; what it raises rejects the entry.
         """
-        live = self._memory.named(digest)
-        if live is not None:
-            self._memory_counters.add("hits")
-            return replace(live, origin="memory")
-        found = None if self._disk is None else self._named_on(self._disk, digest, load)
-        if found is not None:
+        found = self._lookup.named(digest, load)
+        if found is not None and found.origin != "memory":
             self._writer.used(found.key)
         self._notices.emit(_CALLER)
         return found
@@ -171,7 +164,7 @@ class TieredCache:
 
         Counted as a rejection of the disk tier, with a warning, and removed from it.
         """
-        self._memory.drop(key.digest)
+        self._lookup.memory.drop(key.digest)
         if self._disk is not None:
             self._disk.reject(key, "load", text)
         self._notices.emit(_CALLER)
@@ -184,9 +177,11 @@ class TieredCache:
             value: the object, not None.
             dump: object to payload, or None when it cannot be stored; on another thread.
         """
-        self._memory_put(key, value, _UNKNOWN_SIZE)
+        self._lookup.keep(key, value, UNKNOWN_SIZE)
         self._writer.used(key)
-        self._writer.made(key, lambda: dump(value), lambda size: self._resize(key, size), None)
+        self._writer.made(
+            key, lambda: dump(value), lambda size: self._lookup.resize(key, size), None
+        )
         self._notices.emit(_CALLER)
 
     def preload(self, digests: Sequence[str], load: Load[Object]) -> None:
@@ -198,8 +193,8 @@ class TieredCache:
             digests: of the keys, in the order in which they will be wanted.
             load: payload to object, called on another thread; what it raises rejects the entry.
         """
-        if self._preloads is not None:
-            self._preloads.start(digests, load)
+        if self._lookup.preloads is not None:
+            self._lookup.preloads.start(digests, load)
 
     # What is known about it
 
@@ -220,7 +215,7 @@ class TieredCache:
 
         None when the memory tier does not hold it.
         """
-        live = self._memory.peek(key)
+        live = self._lookup.memory.peek(key)
         return None if live is None else live.origin
 
     def explain(self, key: Key) -> Explanation:
@@ -228,7 +223,7 @@ class TieredCache:
 
         The shared tier is looked at only when those hold nothing to compare with.
         """
-        known = {other.digest: other for other in self._memory.stored_keys()}
+        known = {other.digest: other for other in self._lookup.memory.stored_keys()}
         if self._disk is not None:
             known |= {other.digest: other for other in stored_keys(self._disk)}
         if not known and self._shared is not None:
@@ -243,9 +238,9 @@ class TieredCache:
         the memory tier ``entries`` and ``bytes``. ``events`` counts makings, leases, races
         and background work by name; ``unwritten`` is the work still queued.
         """
-        entries, size = self._memory.usage()
-        memory = self._memory_counters.snapshot()
-        memory |= {"evictions": self._memory.evictions, "entries": entries, "bytes": size}
+        entries, size = self._lookup.memory.usage()
+        memory = self._lookup.memory_counters.snapshot()
+        memory |= {"evictions": self._lookup.memory.evictions, "entries": entries, "bytes": size}
         tiers = {"memory": memory}
         for level in self._levels():
             evictions = level.tier.store.evictions
@@ -261,11 +256,11 @@ class TieredCache:
 
     def halve_memory(self) -> None:
         """Let the least recently used half of the live objects go, where memory is short."""
-        self._memory.halve()
+        self._lookup.memory.halve()
 
     def clear_memory(self) -> int:
         """Drop every live object from the memory tier; return how many there were."""
-        return self._memory.clear()
+        return self._lookup.memory.clear()
 
     def flush(self, seconds: float | None = None) -> bool:
         """Wait until what was put is stored, at most ``seconds`` (default: ``exit_seconds``).
@@ -287,8 +282,8 @@ class TieredCache:
             text = f"compilation cache: {self._writer.unfinished()} entries were not written"
             self._notices.add("exit-unwritten", text)
         # Neither a loader nor a compiler may run while the interpreter takes itself down.
-        if self._preloads is not None:
-            self._preloads.stop(max(0.0, deadline - time.monotonic()))
+        if self._lookup.preloads is not None:
+            self._lookup.preloads.stop(max(0.0, deadline - time.monotonic()))
         wait(list(self._overtaken), timeout=max(0.0, deadline - time.monotonic()))
         self._writer.stop()
         self._notices.emit(_CALLER)
@@ -306,92 +301,22 @@ class TieredCache:
     def _levels(self) -> list[Level]:
         return [level for level in (self._disk, self._shared) if level is not None]
 
-    def _memory_get(self, key: Key) -> Any | None:
-        live = self._memory.get(key)
-        self._memory_counters.add("misses" if live is None else "hits")
-        return None if live is None else live.value
-
-    def _memory_put(self, key: Key, value: Any, size: int, origin: str = "made") -> None:
-        try:
-            self._memory.put(key, Live(key, value, max(size, _UNKNOWN_SIZE), origin))
-            self._memory_counters.add("puts")
-        except TierBypassError as error:
-            self._memory_counters.add_reason("bypasses", error.reason)
-
-    def _resize(self, key: Key, size: int) -> None:
-        try:
-            self._memory.resize(key, max(size, _UNKNOWN_SIZE))
-        except TierBypassError as error:
-            self._memory_counters.add_reason("bypasses", error.reason)
-
-    def _lookup(self, key: Key, load: Load[Any], *, quick: bool = False) -> Any | None:
-        """Look on disk, then in the shared tier; promote what is found."""
-        value = self._disk_get(key, load)
-        if value is not None or self._shared is None:
-            return value
-        pending = self._shared.start_get(key)
-        if quick and pending is not None:
-            wait((pending,), timeout=self.settings.head_start_seconds)
-            if not pending.done():
-                self._shared.abandon()
-                return None
-        payload = self._shared.settle(pending)
-        value = self._load(self._shared, key, load, payload)
-        if value is not None and payload is not None:
-            self._writer.promoted(key, payload, None)
-        return value
-
-    def _disk_get(self, key: Key, load: Load[Any], *, again: bool = False) -> Any | None:
-        if self._disk is None:
-            return None
-        ready = self._preloaded(self._disk, key.digest)
-        if ready is not None:
-            return ready.value
-        return self._load(self._disk, key, load, self._disk.get(key, again=again))
-
-    def _named_on(self, disk: Level, digest: str, load: Load[Any]) -> Live | None:
-        ready = self._preloaded(disk, digest)
-        if ready is not None:
-            return Live(ready.key, ready.value, ready.size, disk.name)
-        entry = disk.entry(digest)
-        if entry is None:
-            return None
-        key = entry.header.key
-        value = self._load(disk, key, load, entry.payload)
-        return None if value is None else Live(key, value, len(entry.payload), disk.name)
-
-    def _preloaded(self, disk: Level, digest: str) -> Loaded | None:
-        ready = None if self._preloads is None else self._preloads.take(digest)
-        if ready is not None:
-            disk.counters.add("hits")
-            self._memory_put(ready.key, ready.value, ready.size, disk.name)
-        return ready
-
-    def _load(self, level: Level, key: Key, load: Load[Any], payload: bytes | None) -> Any | None:
-        """Return the object of a payload that ``level`` gave, and keep it in memory."""
-        value = None if payload is None else loaded(level, key, payload, load)
-        if payload is None or value is None:
-            return None
-        level.counters.add("hits")
-        self._memory_put(key, value, len(payload), level.name)
-        return value
-
     def _find_or_make(
         self, key: Key, load: Load[Any], make: Make[Any], dump: Dump[Any], *, race: bool
     ) -> Any:
         if self.settings.mode == "only":
-            value = self._lookup(key, load)
+            value = self._lookup.stored(key, load)
             if value is None:
                 raise CacheMissError(self.explain(key))
             return value
-        value = self._disk_get(key, load)
+        value = self._lookup.from_disk(key, load)
         if value is not None:
             return value
         lease = None if self._turns is None else self._turns.take(key)
         try:
             if self._turns is not None:
                 # Whoever held the lease before may have stored it since we looked.
-                value = self._disk_get(key, load, again=True)
+                value = self._lookup.from_disk(key, load, again=True)
                 if value is not None:
                     return value
             found = self._shared_or_make(key, load, make, race=race)
@@ -403,8 +328,10 @@ class TieredCache:
             self._writer.promoted(key, found.payload, held)
         else:
             value = found.value
-            self._memory_put(key, value, _UNKNOWN_SIZE)
-            self._writer.made(key, lambda: dump(value), lambda size: self._resize(key, size), held)
+            self._lookup.keep(key, value, UNKNOWN_SIZE)
+            self._writer.made(
+                key, lambda: dump(value), lambda size: self._lookup.resize(key, size), held
+            )
         return found.value
 
     def _shared_or_make(self, key: Key, load: Load[Any], make: Make[Any], *, race: bool) -> _Found:
@@ -416,7 +343,7 @@ class TieredCache:
         wait((pending,), timeout=self.settings.head_start_seconds)
         if pending.done():
             payload = shared.settle(pending)
-            value = self._load(shared, key, load, payload)
+            value = self._lookup.load_from(shared, key, load, payload)
             return self._made(make) if value is None else _Found(value, payload)
         if not race:
             shared.abandon()
@@ -440,7 +367,7 @@ class TieredCache:
             shared.abandon()
         else:
             payload = shared.settle(pending, 0.0)
-            value = self._load(shared, key, load, payload)
+            value = self._lookup.load_from(shared, key, load, payload)
             if value is not None:
                 self._events.add("races-won-by-shared")
                 self._overtaken.add(making)

@@ -22,6 +22,11 @@ _PUBLIC = {
     "reset_stats": "fuse.report.statistics",
     "explain": "fuse.report.explain",
     "compare": "fuse.report.comparison",
+    "kernel": "fuse.kernels.kernel",
+    "jax_call": "fuse.kernels.kernel",
+    "to_jax": "fuse.kernels.interchange",
+    "from_jax": "fuse.kernels.interchange",
+    "compile_for": "fuse.report.target",
 }
 __all__ = ["__version__", *_PUBLIC]
 

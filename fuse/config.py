@@ -20,6 +20,12 @@ FALLBACKS = ("warn", "error", "silent")
 CACHE_MODES = ("on", "off", "read-only", "only")
 COMPILE_MODES = ("wait", "background")
 DEVICES = ("auto", "fuse")
+COLLECTIVES = ("auto", "host", "xla")
+MOST = 2**63 - 1
+"""The largest number that a setting may be: the native core counts in 64 bits."""
+MOST_SHAPES = 2**32 - 1
+MOST_SECONDS = 10**9
+"""Thirty years: Python's own waits take no more than some hundred."""
 CacheMode = Literal["on", "off", "read-only", "only"]
 
 
@@ -41,13 +47,25 @@ def mode() -> str:
 
 
 def backend() -> str:
-    """``FUSE_BACKEND``: xla (the default) or numpy."""
-    return choice("backend", os.environ.get("FUSE_BACKEND", "xla"), BACKENDS)
+    """``FUSE_BACKEND``: xla (the default), numpy, or ``module:function``, which makes one."""
+    value = os.environ.get("FUSE_BACKEND", "xla")
+    return value if ":" in value else choice("backend", value, BACKENDS)
 
 
 def device() -> str:
     """``FUSE_DEVICE``: whose "tpu" is, where torch_tpu is installed: its (auto), or fuse's."""
     return choice("FUSE_DEVICE", os.environ.get("FUSE_DEVICE", "auto"), DEVICES)
+
+
+def collectives() -> str:
+    """``FUSE_COLLECTIVES``: what moves device tensors between ranks: host (memory to memory), xla,
+    JAX's runtime, or auto (the default): host on the CPU platform, xla elsewhere."""
+    return choice("FUSE_COLLECTIVES", os.environ.get("FUSE_COLLECTIVES", "auto"), COLLECTIVES)
+
+
+def target() -> str | None:
+    """``FUSE_TARGET``: a TPU to plan and compile for beside the program's own run, as ``v5e``."""
+    return os.environ.get("FUSE_TARGET") or None
 
 
 def host_fallback() -> str:
@@ -67,7 +85,7 @@ def max_operations() -> int:
 
 def shape_cap() -> int:
     """``FUSE_SHAPE_CAP``: shapes one place compiles before it runs uncompiled (8; 0: any)."""
-    return _count("FUSE_SHAPE_CAP", 8)
+    return _count("FUSE_SHAPE_CAP", 8, MOST_SHAPES)
 
 
 def brief_calls() -> int:
@@ -177,18 +195,32 @@ def cache_record() -> Path | None:
 
 def lease_seconds() -> int:
     """``FUSE_CACHE_LEASE_SECONDS``: the longest wait for another process's compile (120)."""
-    return _positive("FUSE_CACHE_LEASE_SECONDS", 120)
+    return _positive("FUSE_CACHE_LEASE_SECONDS", 120, MOST_SECONDS)
 
 
-def _count(name: str, default: int) -> int:
+def _count(name: str, default: int, most: int = MOST) -> int:
+    return _whole(name, default, 0, most)
+
+
+def _positive(name: str, default: int, most: int = MOST) -> int:
+    return _whole(name, default, 1, most)
+
+
+def _whole(name: str, default: int, least: int, most: int) -> int:
     text = os.environ.get(name, str(default))
-    if not text.isdigit():
-        raise ConfigError(describe(f"{name}={text!r} is not a whole number"))
+    # str.isdigit alone takes "²", and int() refuses texts of thousands of digits.
+    plain = text.isascii() and text.isdigit() and len(text.lstrip("0")) <= len(str(most))
+    if not plain or not least <= int(text) <= most:
+        kind = "positive whole number" if least else "whole number"
+        raise ConfigError(
+            describe(
+                f"{name}={_shortened(text)} is not a {kind} up to {most}",
+                remedy=f"set {name} to such a number, or unset it: the default is {default}",
+            )
+        )
     return int(text)
 
 
-def _positive(name: str, default: int) -> int:
-    text = os.environ.get(name, str(default))
-    if not text.isdigit() or int(text) == 0:
-        raise ConfigError(describe(f"{name}={text!r} is not a positive whole number"))
-    return int(text)
+def _shortened(text: str) -> str:
+    """``text`` quoted, of a long one the beginning."""
+    return repr(text if len(text) <= 40 else text[:40] + "...")

@@ -6,6 +6,8 @@ and the way out. ``describe`` builds that text so that every message reads alike
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Sequence
 
 
@@ -35,6 +37,10 @@ class HostFallbackError(UnsupportedError):
 
 class ExecutionError(FuseError):
     """A chunk failed while running; names the chunk's operations and source lines."""
+
+
+class KernelError(FuseError):
+    """A kernel's function failed, or cannot be an operator as asked; names kernel and shapes."""
 
 
 class NonFiniteError(FuseError):
@@ -70,3 +76,15 @@ def describe(
     if remedy:
         parts.append(f"  way out: {remedy}")
     return "\n".join(parts)
+
+
+def warn_or_print(text: str, category: type[Warning], stacklevel: int) -> None:
+    """Warn of what costs time and nothing else.
+
+    Where a filter makes warnings errors it is printed instead: raised from within a run or a
+    lookup, the error would lose what the program has computed. ``stacklevel`` 1 is the caller.
+    """
+    try:
+        warnings.warn(text, category, stacklevel=stacklevel + 1)
+    except category as warning:
+        sys.stderr.write(f"{type(warning).__name__}: {warning}\n")

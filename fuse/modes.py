@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 import torch
 
 from fuse import config
+from fuse.backends import registry
 from fuse.device import lazy
 
 Model = TypeVar("Model")
@@ -41,7 +42,6 @@ def set_backend(name: str) -> None:
 
     Raises ``ConfigError`` for an unknown name.
     """
-    config.choice("backend", name, config.BACKENDS)
     lazy.switch_backend(name)
 
 
@@ -65,9 +65,7 @@ class _EagerMode(Generic[Model]):
         self, model: Model | None = None, *, backend: str | None = None, check: str | None = None
     ) -> None:
         self.model = model
-        self.backend = (
-            None if backend is None else config.choice("backend", backend, config.BACKENDS)
-        )
+        self.backend = None if backend is None else registry.check(backend)
         self.check = check
         self._outer: list[tuple[str, str | None, str]] = []
         self._home: list[dict[str, torch.device]] = []

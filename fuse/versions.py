@@ -39,6 +39,19 @@ and refuse one that all would have to become. Before, they convert bounds as oth
 
 
 @functools.cache
+def floats_truncate() -> bool:
+    """Whether a float converts to an integer dtype where its whole part fits, as 255.5 to uint8.
+
+    So from PyTorch 2.15 on; before, the float itself must fit. Asked of PyTorch, not of its number.
+    """
+    try:
+        torch.zeros(1, dtype=torch.uint8).fill_(255.5)
+    except RuntimeError:
+        return False
+    return True
+
+
+@functools.cache
 def check(package: str, version: str) -> None:
     """Whether ``package``, ``"torch"`` or ``"jax"``, is one to go on with; asked at its first use.
 
@@ -61,3 +74,17 @@ def check(package: str, version: str) -> None:
             VersionWarning,
             stacklevel=2,
         )
+
+
+FLOAT8_MOST = 448.0
+"""The largest number of float8_e4m3fn."""
+
+
+@functools.cache
+def float8_saturates() -> bool:
+    """Whether PyTorch converts what is larger to that, infinities too; older ones make NaN of it.
+
+    The CPU's kernel is asked, once: the device's rules do as it does.
+    """
+    most = torch.tensor([2 * FLOAT8_MOST]).to(torch.float8_e4m3fn).float()
+    return bool(most.isfinite().all())

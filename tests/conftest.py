@@ -48,8 +48,3 @@ def mode(request: pytest.FixtureRequest) -> Iterator[str]:
     fuse.set_mode(request.param)
     yield request.param
     fuse.set_mode(before)
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Declare the markers of this folder."""
-    config.addinivalue_line("markers", "slow: takes more than half a minute")

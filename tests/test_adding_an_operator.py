@@ -16,7 +16,7 @@ from fuse.backends.numpy.rules import registry as numpy_registry
 from fuse.backends.xla.rules import registry as xla_registry
 from fuse.commands.cli import COMMANDS
 from fuse.commands.coverage import command
-from tests.backend import numpy_harness, rule_harness
+from tests.backends import numpy_harness, rule_harness
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "adding-an-operator.md"

@@ -1,10 +1,12 @@
 """The tree's import rules, read from the sources; no module is imported for it.
 
-    commands > report > modes > compile > device > engine > (plan | backends | cache)
-             > (trace | native) > (errors, config, versions)
+    commands > (report | torch_tpu) > (modes | kernels | distributed) > compile > device > engine
+             > (plan | backends | cache) > (trace | native) > (errors, config, versions)
 
 A module may import what stands strictly below it, and its own folder; plan, backends and cache
-never import each other. What only XLA's CPU platform needs is known to XLA's backend alone.
+never import each other. Only XLA's backend imports JAX, and what programs with kernels load:
+kernels are JAX functions. What only XLA's CPU platform needs is known to
+XLA's backend alone.
 """
 
 from __future__ import annotations
@@ -33,12 +35,13 @@ LEVELS = (
     ("engine",),
     ("device",),
     ("compile",),
-    ("modes",),
-    ("report", "examples"),
+    ("modes", "kernels", "distributed"),
+    ("report", "examples", "torch_tpu"),
     ("commands",),
 )
 LEVEL = {part: level for level, parts in enumerate(LEVELS) for part in parts}
 TOGETHER = ({"errors", "config", "versions"},)
+JAX = ("fuse.backends.xla", "fuse.kernels", "fuse.torch_tpu")
 CPU = "fuse.backends.xla.cpu"
 FACE = "fuse"  # fuse/__init__.py: it loads its names lazily, so anybody may import it
 
@@ -93,8 +96,8 @@ def violations(name: str, source: str) -> list[str]:
     found = []
     for line, imported in imports(ast.parse(source)):
         top = imported.split(".")[0]
-        if top in {"jax", "jaxlib"} and not name.startswith("fuse.backends.xla"):
-            found.append(f"{name}:{line} imports {top}: only fuse.backends.xla may")
+        if top in {"jax", "jaxlib"} and not name.startswith(JAX):
+            found.append(f"{name}:{line} imports {top}: only {', '.join(JAX)} may")
         if top in {"backends", "cache", "examples"}:
             found.append(f"{name}:{line} imports {imported}: say fuse.{imported}")
         if imported.startswith(f"{CPU}.") and not name.startswith(

@@ -1,4 +1,4 @@
-"""What the README lists is what there is."""
+"""What the README and the pages beside it list is what there is."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from fuse.commands.cli import COMMANDS
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
+SETTINGS = (ROOT / "docs/settings.md").read_text()
 VARIABLE = re.compile(r"\bFUSE_[A-Z_]+\b")
 
 
 def test_every_setting_is_listed_and_every_listed_one_exists() -> None:
     read = set(VARIABLE.findall(Path(config.__file__).read_text()))
-    settings = README.partition("## Settings")[2].partition("\n## ")[0]
-    assert set(VARIABLE.findall(settings)) == read
+    assert set(VARIABLE.findall(SETTINGS)) == read
+    assert set(VARIABLE.findall(README)) <= read
 
 
 def test_every_name_it_uses_is_public() -> None:
@@ -36,3 +37,21 @@ def test_every_target_it_uses_exists() -> None:
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     used = set(re.findall(r"\bmake (demo|test|check|bench|format)\b", README))
     assert {"demo", "test"} <= used <= targets
+
+
+def test_every_file_that_the_architecture_names_exists() -> None:
+    page = (ROOT / "docs/ARCHITECTURE.md").read_text()
+    assert len(page.splitlines()) <= 150
+    roots = [ROOT, ROOT / "fuse", ROOT / "fuse/device/csrc", ROOT / "backends", ROOT / "cache"]
+    roots += [path for root in roots for path in root.iterdir() if path.is_dir()]
+    named = set(re.findall(r"[`/]([\w/]+\.(?:py|cpp))`", page))
+    assert len(named) > 30
+    missing = [one for one in named if not any((root / one).exists() for root in roots)]
+    assert missing == []
+
+
+def test_every_page_that_a_page_links_exists() -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    for page in pages:
+        for link in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
+            assert (page.parent / link).exists(), f"{page.name} links {link}"

@@ -12,10 +12,13 @@ import numpy as np
 import fuse.backends.numpy.rules  # noqa: F401  (fills the table of rules)
 from fuse.backends.base import Backend, Chunk
 from fuse.backends.decomposed import Decompositions
+from fuse.backends.functions import is_function
 from fuse.backends.numpy.interpret import refusal, run_chunk
 from fuse.backends.numpy.rules.registry import RULES
+from fuse.backends.subnormals import FlushedSubnormals
 from fuse.trace.node import HostArg, Node, NumberArg
 from fuse.trace.signature import signature
+from fuse.trace.spec import HALF_COMPLEX
 
 
 class NumpyBackend(Backend):
@@ -42,7 +45,7 @@ class NumpyBackend(Backend):
         return True
 
     def has_rule(self, overload: str) -> bool:  # noqa: D102
-        return overload in RULES
+        return overload in RULES or is_function(overload)
 
     def reject(self, node: Node) -> str | None:
         """Ask the rules involved, once for each distinct signature."""
@@ -52,8 +55,9 @@ class NumpyBackend(Backend):
         return self._rejections[key]
 
     def _ask(self, node: Node) -> str | None:
-        if "complex32" in node.dtypes():
-            return "NumPy has no complex32"
+        missing = sorted(node.dtypes() & HALF_COMPLEX)
+        if missing:
+            return f"NumPy has no {', '.join(missing)}"
         reason = None if self.has_rule(node.target) else self.decompositions.reason(node)
         return reason or refusal(node, self.decompositions.get)
 
@@ -71,7 +75,8 @@ class NumpyBackend(Backend):
         return chunk
 
     def execute(self, executable: Any, scalars: bytes, arrays: Sequence[Any]) -> list[Any]:  # noqa: D102
-        return run_chunk(executable, scalars, arrays, self.decompositions.get)
+        with FlushedSubnormals():
+            return run_chunk(executable, scalars, arrays, self.decompositions.get)
 
     def dump(self, executable: Any) -> bytes | None:
         """``None``: there is nothing a later process would save by reading it."""

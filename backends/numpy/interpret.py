@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fuse.backends.base import Chunk
+from fuse.backends.functions import arrays_in, program_of
 from fuse.backends.numpy import views
 from fuse.backends.numpy.rules.context import RuleContext, convert
 from fuse.backends.numpy.rules.registry import REFUSALS, RULES, Unsupported
@@ -96,6 +97,9 @@ def call_rule(
     target: str, context: RuleContext, positional: Sequence[Any], keyword: dict[str, Any]
 ) -> Any:
     """What the rule of ``target`` returns."""
+    program = program_of(target)
+    if program is not None:
+        return program.on_host(arrays_in(positional))
     return RULES[target](context, *positional, **keyword)
 
 

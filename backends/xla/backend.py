@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -14,34 +14,48 @@ import numpy as np
 import torch
 
 import fuse.backends.xla.rules  # noqa: F401  (fills the table of rules)
-from fuse.backends.base import Backend, Chunk
+from fuse import config
+from fuse.backends.base import Backend, Chunk, Target
 from fuse.backends.decomposed import Decompositions
+from fuse.backends.functions import is_function, program_of
 from fuse.backends.xla import dispatch
-from fuse.backends.xla.calls import Call
 from fuse.backends.xla.cpu.platform import CpuPlatform
-from fuse.backends.xla.emit import Scalars, Setting, emit_node
 from fuse.backends.xla.executable import XlaExecutable
-from fuse.backends.xla.passing import passed
+from fuse.backends.xla.lowering import lowered, rejection
 from fuse.backends.xla.platform import Platform
-from fuse.backends.xla.products import Batch, Sum, batches, sums
-from fuse.backends.xla.program import emit_chunk
-from fuse.backends.xla.rules.registry import RULES, STATIC_SCALARS, Unsupported
-from fuse.backends.xla.stacking import Group, stacking
+from fuse.backends.xla.rules.registry import RULES, STATIC_SCALARS
 from fuse.backends.xla.stacks import Row, Stacks
-from fuse.backends.xla.steps import ordered
+from fuse.backends.xla.tpu.platform import TpuPlatform
+from fuse.backends.xla.tpu.target import TpuTarget
+from fuse.backends.xla.tpu.targets import parse
 from fuse.trace.bind import named
-from fuse.trace.functional import find_overload
 from fuse.trace.node import HostArg, Node, NumberArg
 from fuse.trace.signature import signature
 
-MISSING_DTYPES = frozenset({"complex32"})
-"""Dtypes that PyTorch has and JAX does not."""
+
+def surroundings(name: str, devices: Sequence[Any]) -> dict[str, str]:
+    """What executables for the first of ``devices`` depend on, without what its platform adds."""
+    device = devices[0]
+    found = {
+        "backend": name,
+        "platform": device.platform,
+        "device kind": device.device_kind,
+        "jax": jax.__version__,
+        "jaxlib": jaxlib.__version__,
+        "compiler": str(getattr(device.client, "platform_version", "")),
+        "xla flags": os.environ.get("XLA_FLAGS", ""),
+    }
+    if device.platform != "tpu":  # there they are compiled elsewhere, for any number of chips
+        found["device count"] = str(len(devices))
+    return found
 
 
 def platform_of(name: str) -> Platform:
     """The platform that JAX calls ``name``."""
     if name == "cpu":
         return CpuPlatform()
+    if name == "tpu":
+        return TpuPlatform()
     return Platform("gpu" if name in ("cuda", "rocm") else name)
 
 
@@ -51,6 +65,8 @@ class XlaBackend(Backend):
     name = "xla"
 
     def __init__(self) -> None:
+        if config.target() is not None:  # programs run here; JAX would look for a TPU of ours
+            jax.config.update("jax_platforms", "cpu")
         self.devices = jax.devices()
         self.platform = platform_of(self.devices[0].platform)
         self.decompositions = Decompositions(self.has_rule)
@@ -59,24 +75,22 @@ class XlaBackend(Backend):
 
     @functools.cached_property
     def _fingerprint(self) -> dict[str, str]:
-        device = self.devices[0]
-        return {
-            "backend": self.name,
-            "platform": device.platform,
-            "device kind": device.device_kind,
-            "device count": str(len(self.devices)),
-            "jax": jax.__version__,
-            "jaxlib": jaxlib.__version__,
-            "compiler": str(getattr(device.client, "platform_version", "")),
-            "xla flags": os.environ.get("XLA_FLAGS", ""),
-            **self.platform.fingerprint(),
-        }
+        added = {"options": repr(sorted(self.options.items()))} if self.options else {}
+        return {**surroundings(self.name, self.devices), **self.platform.fingerprint(), **added}
 
     def fingerprint(self) -> dict[str, str]:  # noqa: D102
-        return self._fingerprint
+        setting = self.setting()
+        return self._fingerprint | ({"float32 products": setting} if setting else {})
+
+    def setting(self) -> str:
+        """How exact float32 products are; on the CPU platform they always are."""
+        return "" if self.platform.name == "cpu" else torch.get_float32_matmul_precision()
 
     def device_count(self) -> int:  # noqa: D102
         return len(self.devices)
+
+    def device_name(self) -> str:  # noqa: D102
+        return str(self.devices[0].device_kind)
 
     def shares_host_memory(self) -> bool:  # noqa: D102
         return self.platform.name == "cpu"
@@ -88,8 +102,16 @@ class XlaBackend(Backend):
         self.platform.start()
         self.__dict__.pop("_fingerprint", None)  # which names the kernels
 
+    def compile_with(self, options: Mapping[str, str | bool | int | float]) -> None:  # noqa: D102
+        self.options = dict(options)
+        self.__dict__.pop("_fingerprint", None)
+
+    def memory_bytes(self, device: int) -> int:  # noqa: D102
+        known = self.devices[device].memory_stats() or {}
+        return int(known.get("bytes_limit") or super().memory_bytes(device))
+
     def has_rule(self, overload: str) -> bool:  # noqa: D102
-        return overload in RULES
+        return overload in RULES or is_function(overload)
 
     def reject(self, node: Node) -> str | None:
         """Trace the node's rule abstractly, once for each distinct signature."""
@@ -99,31 +121,7 @@ class XlaBackend(Backend):
         return self._rejections[key]
 
     def _try(self, node: Node) -> str | None:
-        missing = sorted(node.dtypes() & MISSING_DTYPES)
-        if missing:
-            return f"XLA has no {', '.join(missing)}"
-        if not self.has_rule(node.target):
-            reason = self.decompositions.reason(node)
-            if reason is not None:
-                return reason
-        inputs = {op.value: op.layout for op in node.operands if op.initialised}
-        setting = Setting(self.platform, self.decompositions.get)
-
-        def run(words: jax.Array, arrays: dict[int, jax.Array]) -> list[jax.Array]:
-            values = {value: (array, inputs[value]) for value, array in arrays.items()}
-            emit_node(node, values, {}, Scalars(words), setting)
-            return [values[value][0] for value in node.results()]
-
-        words = max([slot + 1 for _, slot in node.dynamic] + [(node.random or 0) + 2])
-        with jax.enable_x64(True):
-            specs = {v: jax.ShapeDtypeStruct(lay.shape, lay.dtype) for v, lay in inputs.items()}
-            try:
-                jax.eval_shape(run, jax.ShapeDtypeStruct((words, 2), "uint32"), specs)
-            except Unsupported as error:
-                return str(error)
-            except Exception as error:  # noqa: BLE001  (a rule that fails is one we do not have)
-                return f"the rule of {node.target} failed: {type(error).__name__}: {error}"
-        return None
+        return rejection(node, self.platform, self.decompositions)
 
     def static_places(self, node: Node) -> tuple[int, ...]:  # noqa: D102
         if not self.has_rule(node.target):
@@ -140,43 +138,31 @@ class XlaBackend(Backend):
         )
 
     def compile(self, chunk: Chunk) -> Any:  # noqa: D102
-        added = sums(chunk)
-        apart = {place for one in added for place in one.nodes}
-        batched = [one for one in batches(chunk) if apart.isdisjoint(one.nodes)]
-        stacks = stacking(chunk, self._by_element, apart)
-        program, passing, donated = passed(chunk, stacks)
-        merged: list[Group | Sum | Batch | Call] = [*stacks.groups, *added, *batched]
-        merged += self.platform.calls(program, {place for one in merged for place in one.nodes})
-        order = ordered(program, merged)
-        setting = Setting(self.platform, self.decompositions.get, self.platform.updates(program))
-        function = emit_chunk(program, order, stacks, setting)
+        program, passing = lowered(chunk, self.platform, self.decompositions)
         with jax.enable_x64(True):
-            words = jax.ShapeDtypeStruct((chunk.scalars, 2), "uint32")
-            specs = [jax.ShapeDtypeStruct(i.layout.shape, i.layout.dtype) for i in program.inputs]
-            layouts = {leaf.value: leaf.layout for leaf in chunk.inputs}
-            for values in stacks.inputs:
-                row = layouts[values[0]]
-                specs.append(jax.ShapeDtypeStruct((len(values), *row.shape), row.dtype))
-            jitted = jax.jit(function, donate_argnums=donated, keep_unused=True)
-            lowered = jitted.lower(words, *specs)
-            compiled = lowered.compile(self.platform.options(lowered))
-        return XlaExecutable(compiled.runtime_executable(), passing, self._stacks, compiled)
+            # Any: JAX declares fewer kinds of values than it takes.
+            options: dict[str, Any] = {**(self.platform.options(program) or {}), **self.options}
+            compiled = program.compile(options or None)
+        called = filter(None, (program_of(node.target) for node in chunk.nodes))
+        storable = all(function.storable for function in called)
+        loaded = compiled.runtime_executable()
+        return XlaExecutable(loaded, passing, self._stacks, compiled, storable)
 
-    def _by_element(self, node: Node) -> bool:
-        """Whether a rule computes ``node`` element by element."""
-        overload = find_overload(node.target)
-        pointwise = overload is not None and torch.Tag.pointwise in overload.tags
-        return pointwise and self.has_rule(node.target)
+    def target(self, name: str) -> Target:  # noqa: D102
+        return TpuTarget(parse(name))
 
     def execute(self, executable: Any, scalars: bytes, arrays: Sequence[Any]) -> list[Any]:  # noqa: D102
         results: list[Any] = executable(scalars, arrays)
         return results
 
     def dump(self, executable: Any) -> bytes | None:
-        """``None`` too for what XLA cannot store: on CPU, a sort with a comparator of its own."""
+        """``None`` too for what XLA cannot store: on CPU, a sort with a comparator of its own.
+
+        Nor can what calls back into this process, as kernels with ``jax.debug.print`` do.
+        """
         found: XlaExecutable = executable
         try:
-            return found.dump()
+            return found.dump() if found.storable else None
         except jax.errors.JaxRuntimeError as error:
             if "UNIMPLEMENTED" not in str(error):
                 raise
@@ -191,8 +177,26 @@ class XlaBackend(Backend):
     def get(self, array: Any) -> np.ndarray:  # noqa: D102
         return np.asarray(array)
 
+    def alone(self, array: Any) -> jax.Array:
+        """One of this backend's arrays as one of JAX's, which is no row of another."""
+        return self._stacks.array(array) if type(array) is Row else array
+
     def owns(self, array: Any) -> bool:  # noqa: D102
         return isinstance(array, (jax.Array, Row))
+
+    def exported(self, array: Any) -> Any:  # noqa: D102
+        return self.alone(array)
+
+    def adopted(self, array: Any, device: int) -> Any:
+        """The same where it lies as executables take it: on that device, in its own order."""
+        wanted = jax.sharding.SingleDeviceSharding(self.devices[device])
+        if array.sharding == wanted and not array.aval.weak_type:
+            return array
+        with jax.enable_x64(True):  # else 64 bits become 32
+            moved = jax.device_put(array, wanted)
+            return (
+                jax.lax.convert_element_type(moved, moved.dtype) if array.aval.weak_type else moved
+            )
 
     def wait(self, arrays: list[Any]) -> None:  # noqa: D102
         for part in arrays:  # 0.4 us each; jax.block_until_ready, of a tree, 6 us

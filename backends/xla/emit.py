@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from fuse.backends.functions import arrays_in, program_of
 from fuse.backends.xla import views
 from fuse.backends.xla.platform import Platform
 from fuse.backends.xla.rules.context import Place, RuleContext
@@ -34,11 +35,16 @@ class Setting:
         platform: where it runs.
         steps: the operators of which a node without a rule is composed.
         updated: values that ``platform.update`` makes of the ones before them.
+        scopes: whether what a node emits carries the node's name.
+        joined_heads: heads of an attention that are computed as one of their joint width. That is
+            another model, compiled to say what it would cost, and never run.
     """
 
     platform: Platform
     steps: Steps
     updated: frozenset[int] = frozenset()
+    scopes: bool = False
+    joined_heads: int = 1
 
 
 class Scalars:
@@ -92,7 +98,7 @@ def emit_node(
         node.target,
         [resolve(value) for value in arguments],
         {name: resolve(value) for name, value in keywords.items()},
-        context_of(node, scalars, setting.platform, places),
+        context_of(node, scalars, setting, places),
         setting.steps(node),
     )
     _store(node, flatten(results), values, scalars, setting)
@@ -141,7 +147,7 @@ class _Arguments:
 
 
 def context_of(
-    node: Node, scalars: Scalars, platform: Platform, places: dict[int, Place]
+    node: Node, scalars: Scalars, setting: Setting, places: dict[int, Place]
 ) -> RuleContext:
     """The rule's context: result specs in slot order, promoted dtype, random state."""
     specs: list[TensorSpec] = [output.view.spec for output in node.outputs]
@@ -154,7 +160,8 @@ def context_of(
     return RuleContext(
         out=out,
         result_type=promoted or (out[0].dtype if out else "float32"),
-        platform=platform,
+        platform=setting.platform,
+        joined_heads=setting.joined_heads,
         seed=seed,
         offset=offset,
         contiguous=tuple(
@@ -181,6 +188,9 @@ def run_target(
 ) -> Any:
     """Call the rule of ``target``, or the rules of its decomposition."""
     if steps is None:
+        program = program_of(target)
+        if program is not None:
+            return program.emit(context.platform.name, arrays_in(positional))
         return RULES[target](context, *positional, **keyword)
     tensors = [
         item
@@ -206,6 +216,7 @@ def run_target(
             out=step.specs,
             result_type=_step_type(arguments, options) or step.specs[0].dtype,
             platform=context.platform,
+            joined_heads=context.joined_heads,
         )
         made = flatten(RULES[step.target](inner, *arguments, **options))
         kept = [item for item in made if item is not None]

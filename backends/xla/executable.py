@@ -27,9 +27,20 @@ class XlaExecutable:
     Called through JAX's compiled dispatch: about 10 us, and 0.5 to 1 us an array.
     """
 
-    def __init__(self, loaded: Any, passing: Passing, stacks: Stacks, compiled: Any = None) -> None:
-        """``loaded`` is the runtime's executable; ``compiled`` JAX's, where it compiled it."""
+    def __init__(
+        self,
+        loaded: Any,
+        passing: Passing,
+        stacks: Stacks,
+        compiled: Any = None,
+        storable: bool = True,
+    ) -> None:
+        """``loaded`` is the runtime's executable; ``compiled`` JAX's, where it compiled it.
+
+        One that is not ``storable`` calls back into this process.
+        """
         self._loaded = loaded
+        self.storable = storable
         self._passing = passing
         self._stacks = stacks
         self._taken = picker(passing.inputs) if passing.stacked else None
@@ -68,8 +79,7 @@ class XlaExecutable:
 
     def dump(self) -> bytes:
         """The executable as bytes: a short JSON head, then what XLA serialises."""
-        head = json.dumps(asdict(self._passing)).encode()
-        return b"".join((_MAGIC, len(head).to_bytes(4, "big"), head, self._loaded.serialize()))
+        return stored(self._passing, self._loaded.serialize())
 
     @staticmethod
     def load(data: bytes, stacks: Stacks) -> XlaExecutable:
@@ -95,3 +105,9 @@ class XlaExecutable:
             places=tuple(head["places"]),
         )
         return XlaExecutable(loaded, passing, stacks)
+
+
+def stored(passing: Passing, serialised: bytes) -> bytes:
+    """What ``XlaExecutable.load`` takes: how arrays are passed, and what XLA serialised."""
+    head = json.dumps(asdict(passing)).encode()
+    return b"".join((_MAGIC, len(head).to_bytes(4, "big"), head, serialised))

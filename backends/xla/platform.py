@@ -10,6 +10,7 @@ import jax
 
 from fuse.backends.base import Chunk
 from fuse.backends.xla.calls import Call
+from fuse.trace.node import Node
 from fuse.trace.spec import View
 
 
@@ -29,6 +30,10 @@ class Platform:
     def fingerprint(self) -> dict[str, str]:
         """Labelled fields that executables depend on beside the program and XLA's version."""
         return {}
+
+    def refuses(self, node: Node) -> str | None:
+        """Why the platform's compiler cannot compile ``node``, where that is known."""
+        return None
 
     def has_kernel(self, target: str, *values: jax.Array) -> bool:
         """Whether a program may call the kernel ``target`` on ``values``."""
@@ -62,5 +67,8 @@ class Platform:
         return None
 
     def options(self, lowered: Any) -> dict[str, str | bool] | None:
-        """Compiler options for a program that ``jax.jit`` lowered; ``None``: XLA's own choice."""
-        return None
+        """Compiler options for a program that ``jax.jit`` lowered; ``None``: XLA's own choice.
+
+        GPUs keep subnormal numbers unless told otherwise: see ``fuse.backends.subnormals``.
+        """
+        return {"xla_gpu_ftz": True} if self.name == "gpu" else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -43,21 +44,30 @@ def emit_chunk(
         scalars = Scalars(words)
         stacked = Stacked(chunk, stacks, arrays[len(inputs) :], values)
         for step in order:
-            if isinstance(step, Group):
-                made = _emit_group(chunk, step, stacked, words, setting)
-                stacked.add(step.results, made)
-            elif isinstance(step, Sum):
-                _emit_sum(chunk, step, values, scalars, setting)
-            elif isinstance(step, Batch):
-                _emit_batch(chunk, step, values, scalars, setting)
-            elif isinstance(step, Call):
-                step.emit(chunk, values)
-            else:
-                emit_node(chunk.nodes[step], values, reads, scalars, setting)
+            with _scope(chunk, step, setting):
+                if isinstance(step, Group):
+                    made = _emit_group(chunk, step, stacked, words, setting)
+                    stacked.add(step.results, made)
+                elif isinstance(step, Sum):
+                    _emit_sum(chunk, step, values, scalars, setting)
+                elif isinstance(step, Batch):
+                    _emit_batch(chunk, step, values, scalars, setting)
+                elif isinstance(step, Call):
+                    step.emit(chunk, values)
+                else:
+                    emit_node(chunk.nodes[step], values, reads, scalars, setting)
         outputs = tuple(values[value][0] for value in chunk.outputs)
         return (*outputs, *map(stacked.get, stacks.outputs))
 
     return run
+
+
+def _scope(chunk: Chunk, step: Step, setting: Setting) -> AbstractContextManager[object]:
+    """Names what a step emits after its first node, for profilers and ``tpu/hlo.py``."""
+    if not setting.scopes:
+        return nullcontext()
+    place = step if isinstance(step, int) else min(step.nodes)
+    return jax.named_scope(f"n{place}.{chunk.nodes[place].op}")
 
 
 def _emit_sum(chunk: Chunk, added: Sum, values: Values, scalars: Scalars, setting: Setting) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from fuse import __version__
 
 COMMANDS: dict[str, tuple[str, str]] = {
+    "aot": ("fuse.commands.aot", "compile a program for a TPU on this machine, and report"),
     "cache": ("fuse.commands.cache", "list, verify, prune, export and import compiled executables"),
     "coverage": (
         "fuse.commands.coverage",

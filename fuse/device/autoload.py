@@ -6,6 +6,7 @@ PyTorch announces by calling ``torch.tpu._lazy_init``.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 
 import torch
@@ -32,3 +33,5 @@ def autoload() -> None:
     )
     unused.stand_in()
     inductor.stand_before()
+    # By name: it stands above this folder.
+    importlib.import_module("fuse.distributed.registration").register()

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.machinery
-import importlib.util
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 
-from fuse.errors import BuildError
-from fuse.native.build import Library
+from fuse.native.build import Library, load_module
 
 CORE = Library(
     label="the native core",
@@ -36,15 +32,4 @@ def being_built() -> Iterator[None]:
 
 def load() -> ModuleType:
     """The native core's module, built first where no build of it exists."""
-    name = "fuse.device._core"
-    if name in sys.modules:
-        return sys.modules[name]
-    library = CORE.built()
-    loader = importlib.machinery.ExtensionFileLoader(name, str(library))
-    spec = importlib.util.spec_from_file_location(name, library, loader=loader)
-    if spec is None:
-        raise BuildError(f"{library} is no extension module")
-    module = importlib.util.module_from_spec(spec)
-    loader.exec_module(module)
-    sys.modules[name] = module
-    return module
+    return load_module("fuse.device._core", CORE)

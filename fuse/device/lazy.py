@@ -9,7 +9,7 @@ import gc
 import importlib
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
@@ -43,6 +43,7 @@ OURS = "set FUSE_DEVICE=fuse before the program starts, or uninstall torch_tpu"
 _STATE = struct.Struct("=QQ")
 _DEFAULT_SEED = 67280421310721  # PyTorch's, c10::default_rng_seed_val
 _state: dict[str, Any] = {}
+_when_started: list[Callable[[], None]] = []
 _pid = 0
 
 
@@ -64,6 +65,11 @@ def step_aside() -> None:
 def steps_aside() -> bool:
     """Whether "tpu" is torch_tpu's device in this process."""
     return "aside" in _state
+
+
+def when_started(function: Callable[[], None]) -> None:
+    """Call ``function`` at the end of the device's start."""
+    _when_started.append(function)
 
 
 def core() -> ModuleType:
@@ -170,17 +176,42 @@ def _start() -> None:
     for generator in _state["generators"]:
         generator.set_state(random_state())
     importlib.import_module("fuse.device.sending").register()
+    importlib.import_module("fuse.device.sharing").register()
     register_optimizer_step_post_hook(_optimizer_step)
     atexit.register(_shut_down)
     unused.step_back()
+    for function in _when_started:
+        function()
 
 
 def switch_backend(name: str) -> None:
     """Run everything on another backend from now on; what is recorded runs on the old one."""
-    if engine().backend.name != name:
+    if not engine().uses(name):
         core().forget()
         engine().switch(name)
         core().set_brief_calls(engine().brief_calls)
+        core().set_shape_cap(engine().shape_cap)
+
+
+def forget() -> None:
+    """Drop what is known of calls, whose operators may mean something else from now on.
+
+    What is recorded runs before that, as it was recorded.
+    """
+    core().forget()
+    engine().forget()
+
+
+def set_target(targeted: Any) -> None:
+    """Plan for a target from now on, ``Engine.open_target``'s, or with ``None`` no more.
+
+    What is recorded runs as it was planned; known streams are forgotten.
+    """
+    native = core()
+    native.forget()
+    engine().set_target(targeted)
+    native.set_brief_calls(engine().brief_calls)
+    native.set_shape_cap(engine().shape_cap)
 
 
 def _make_generators(native: ModuleType, count: int) -> tuple[torch.Generator, ...]:

@@ -7,7 +7,6 @@ done its chunk runs uncompiled, and where the compiler fails it goes on so, afte
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from fuse.engine.executables import Executables, Found
 from fuse.engine.pool import Pool, cores
 from fuse.engine.progress import Progress
 from fuse.engine.uncompiled import Uncompiled
+from fuse.errors import warn_or_print
 
 Wanted = Mapping[str, tuple[Chunk, Key]]
 """The different chunks of a plan by the digests of their keys."""
@@ -105,7 +105,7 @@ class Compiler:
         if digest not in self._reported:
             self._reported.add(digest)
             self.counts.failed += 1
-            warnings.warn(
+            warn_or_print(
                 f"compiling in the background failed; this chunk goes on uncompiled: {error}",
                 BackgroundCompileWarning,
                 stacklevel=2,

@@ -10,7 +10,7 @@ import torch
 
 from fuse.errors import NonFiniteError, describe
 from fuse.trace.bind import bind
-from fuse.trace.functional import find_overload
+from fuse.trace.functional import find_overload, qualified_name
 from fuse.trace.node import DtypeArg, HostArg, Node, NumberArg, TensorArg, Trace
 from fuse.trace.spec import View
 
@@ -58,7 +58,6 @@ REFUSING = frozenset(
         "searchsorted.Scalar",
         "searchsorted.Tensor",
         "take",
-        "one_hot",
         "multi_margin_loss",
         "multinomial",
     }
@@ -148,7 +147,7 @@ def check_finite(node: Node, arrays: list[np.ndarray]) -> None:
             raise NonFiniteError(
                 describe(
                     f"the first non-finite result: {bad} of {np.size(array)} elements",
-                    operator=f"aten::{node.op}",
+                    operator=qualified_name(node.op),
                     operands=node.describe_operands(),
                     source=node.source,
                     remedy="look at the operands of this line; leave check='nan' to go on",

@@ -7,8 +7,10 @@ them names, finds the functional target and says where each of its results goes.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+from fuse.backends.functions import is_function, target_of
 from fuse.trace.functional import functional_name
 from fuse.trace.node import (
     DroppedArg,
@@ -169,7 +171,7 @@ def build_node(
     if is_random(target):
         views = [output.view for output in outputs] + [operand.view for operand in known]
         drawn = max(blocks(target, max(view.numel for view in views)), 1)
-    return Node(
+    node = Node(
         op=name,
         target=target,
         args=arguments,
@@ -180,3 +182,4 @@ def build_node(
         blocks=drawn,
         source=user_line(),
     )
+    return replace(node, target=target_of(node)) if is_function(name) else node

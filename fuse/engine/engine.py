@@ -7,9 +7,7 @@ seen, to plan a trace it has never cut, and once a chunk to run it.
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -20,36 +18,31 @@ from fuse import config
 from fuse.backends.base import Backend, Chunk
 from fuse.backends.registry import get_backend
 from fuse.cache.background import call_at_exit
-from fuse.cache.key import Key
+from fuse.engine.calls import Bounds, Calls
 from fuse.engine.compiler import Compiler, Counts
 from fuse.engine.debug import check_finite, check_indices
-from fuse.engine.describe import build_node, call_key, pinned_places, renumbered
-from fuse.engine.executables import Executables, Found, chunk_text, key_of
+from fuse.engine.executables import Executables, chunk_text, key_of
 from fuse.engine.flight import Flight
 from fuse.engine.held import HeldPlans, half_of_all_maps
 from fuse.engine.host_calls import HostCalls
 from fuse.engine.plans import Named, Plans
 from fuse.engine.recall import Recall
-from fuse.engine.runnable import Bound, Runnable, Stage, Started, bind
+from fuse.engine.runnable import Bound, Runnable, Stage, Started, bind, bound, local_chunks
+from fuse.engine.targeted import Targeted
 from fuse.engine.timeline import Timeline
 from fuse.engine.verdicts import Verdicts
 from fuse.errors import ExecutionError, VerifyError, describe
 from fuse.plan.changing import Forms
-from fuse.plan.plan import Plan, PlannedChunk
+from fuse.plan.plan import Plan
 from fuse.plan.planner import plan as make_plan
-from fuse.trace.fitting import Range, range_of
-from fuse.trace.node import Leaf, Node, Trace
-from fuse.trace.refusals import refusal
-from fuse.trace.renumber import renumber
-from fuse.trace.source import call_path, user_line
+from fuse.trace.functional import qualified_name
+from fuse.trace.node import Node, Trace
+from fuse.trace.source import user_line
+from fuse.trace.spec import HALF_COMPLEX
 from fuse.trace.varying import Numbers
-from fuse.trace.views import dynamic_bounds
 
-Bounds = tuple[tuple[int, int, int], ...] | tuple[Range]
 EXIT_SECONDS = 0.2
 """The longest wait at exit for chunks that run: nobody will read what they make."""
-MOST_DESCRIBED = 16_384
-"""Calls remembered without their values, about 2 kB each; a layer's come back with every layer."""
 CUT_REASONS = (
     "host_read",
     "synchronize",
@@ -82,11 +75,10 @@ class Engine:
         self.max_operations = config.max_operations()
         self.whole = config.whole_trace()
         self.ahead = config.start_ahead()
-        self.shape_cap = config.shape_cap() if self.backend.shares_host_memory() else 0
-        self._described: dict[str, tuple[Node, tuple[int, ...]]] = {}
         self._flight = Flight(config.in_flight_bytes(), self._await, self._done)
-        self._converting = False
+        self._earlier: list[Backend] = []  # arrays of theirs are still there
         self.observer: Timeline | None = None
+        self.targeted: Targeted | None = None
         self.inspector: Callable[[Runnable, list[Any], bytes], None] | None = None
         self.executables = Executables()
         self.compiler = Compiler(self.executables, config.compile_mode() == "background")
@@ -96,65 +88,56 @@ class Engine:
         self._held = HeldPlans(config.memory_entries(), half_of_all_maps())
         self._forms = Forms()
         self._numbers = Numbers()
+        self.calls = Calls(self.backend, self._reject, self.host_calls, self._numbers)
         self._process = os.getpid()
+        name = config.target()
+        self.targeted = None if name is None else self.open_target(name)
         call_at_exit(self._save)
 
     @property
     def brief_calls(self) -> int:
         """Calls up to which a small trace that is read at once runs uncompiled; 0: none."""
-        return config.brief_calls() if self.backend.wakes_host_threads() else 0
+        return 0 if self._elsewhere() else config.brief_calls()
+
+    @property
+    def shape_cap(self) -> int:
+        """Shapes that one place compiles before it runs uncompiled; 0: any number."""
+        here = self.backend.shares_host_memory() and self.targeted is None
+        return config.shape_cap() if here else 0
+
+    def _elsewhere(self) -> bool:
+        """Whether plans are made for chunks that run on other cores than the recorder's."""
+        return self.targeted is not None or not self.backend.wakes_host_threads()
+
+    def set_target(self, targeted: Targeted | None) -> None:
+        """Plan for a target from now on, or no more; known streams must be forgotten with it."""
+        self.targeted = targeted
+        self.calls.described.clear()
+
+    def open_target(self, name: str) -> Targeted:
+        """What is to be known of the program for a target; raises ``ConfigError``."""
+        return Targeted(self.backend.target(name), self.executables.cache, self.plans)
+
+    def _reject(self, node: Node) -> str | None:
+        """Why the backend cannot run ``node``, or the target, or ``None``."""
+        reason = self.verdicts.reject(node)
+        if reason is None and self.targeted is not None:
+            reason = self.targeted.target.reject(node)
+            if reason is not None:
+                self.targeted.refused(node, reason)
+        return reason
 
     # ---- a call never seen ------------------------------------------------------------
 
     def describe(
-        self,
-        name: str,
-        args: tuple[Any, ...],
-        operands: list[Any],
-        tensors: list[Any],
-        writes: list[Any],
-        results: list[Any],
+        self, *call: Any
     ) -> tuple[Node, int, tuple[int, ...], tuple[tuple[int, Bounds], ...]] | None:
-        """The call as ``(node, random blocks, pinned places, varying places with bounds)``.
-
-        ``None`` sends it to the host.
-        """
-        call = call_key(name, args, operands, tensors, writes, results)
-        known = self._described.get(call)
-        if known is None:
-            node = build_node(name, args, operands, tensors, writes, results, self.backend.has_rule)
-            reason = refusal(node) or self.verdicts.reject(Trace.of([(node, ())]).nodes[0])
-            if reason is not None:
-                self.host_calls.refuse(name, reason)
-                return None
-            pinned = pinned_places(node) or self.backend.static_places(node)
-            if len(self._described) >= MOST_DESCRIBED:
-                self._described.clear()
-            self._described[call] = node, pinned
-        else:
-            node, pinned = renumbered(known[0], operands, tensors, writes), known[1]
-        varied = [place for place in self._numbers.varied(node, call_path) if place not in pinned]
-        bounds = [(place, self.generalise(node, place)) for place in varied]
-        varying = tuple((place, found) for place, found in bounds if found is not None)
-        return node, node.blocks, pinned, varying
+        """What ``Calls.describe`` makes of a call; ``None`` sends it to the host."""
+        return self.calls.describe(*call)
 
     def generalise(self, node: Node, place: int) -> Bounds | None:
-        """Whether a number may vary: bounds of a view's offset, the range of a plain number.
-
-        ``()`` where every number will do, ``None`` where no other.
-        """
-        for index, operand in enumerate(node.operands):
-            if operand.place == place:
-                view = operand.view
-                if any(w.operand == index and w.view != view for w in node.writes):
-                    return None  # out= is resized: where it may lie is another question
-                zero = type(view)(view.dtype, view.shape, view.strides, 0)
-                return dynamic_bounds(operand.layout, zero)
-        probe = Trace.of([(node, (place,))]).nodes[0]
-        if self.verdicts.reject(probe) is not None:
-            return None
-        fitting = range_of(node, place)
-        return () if fitting is None else (fitting,)
+        """Whether a number may vary: see ``Calls.generalise``."""
+        return self.calls.generalise(node, place)
 
     # ---- a trace never cut ------------------------------------------------------------
 
@@ -171,6 +154,7 @@ class Engine:
         With it comes whether there are too many plans now, so that streams are to be forgotten.
         """
         plan = self._held.add(self._plan(Trace.of(recorded), live, donatable, read))
+        plan.read, plan.setting = read, self.backend.setting()
         crowded = self._held.are_too_many()
         if crowded:
             self.executables.cache.halve_memory()
@@ -185,6 +169,9 @@ class Engine:
     ) -> Runnable:
         with self._span("planning", f"{len(trace.nodes)} operations"):
             changed = self._forms.changed(trace)
+        if self.targeted is not None:
+            return self._plan_for_target(self.targeted, trace, live, donatable, read, changed)
+        with self._span("planning", f"{len(trace.nodes)} operations"):
             key = self.plans.key(self.backend, trace, live, donatable, read)
             stored = self.plans.find(key, trace, live, donatable)
         if stored is not None:
@@ -193,12 +180,28 @@ class Engine:
             except VerifyError as error:
                 self.plans.refuse(key, str(error))
         with self._span("planning", f"{len(trace.nodes)} operations"):
-            elsewhere = not self.backend.wakes_host_threads()
-            plan = make_plan(trace, live, donatable, self.whole, changed, elsewhere)
+            plan = make_plan(trace, live, donatable, self.whole, changed, self._elsewhere())
         found = self._find_all(plan, read)
         self.plans.save(key, plan, tuple((one.found.digest, one.found.label) for one in found))
         self.verdicts.save()
         return bind(plan, found, self.ahead)
+
+    def _plan_for_target(
+        self,
+        targeted: Targeted,
+        trace: Trace,
+        live: tuple[int, ...],
+        donatable: tuple[int, ...],
+        read: tuple[int, ...],
+        changed: frozenset[int],
+    ) -> Runnable:
+        """Plan as the target would; the chunks run here, and are compiled for it beside that."""
+        plan = make_plan(trace, live, donatable, self.whole, changed, self._elsewhere())
+        chunks = local_chunks(plan, read)
+        runnable = bind(plan, self._find_chunks(chunks), self.ahead)
+        runnable.planned = targeted.add(plan, chunks, donatable, read)
+        self.verdicts.save()
+        return runnable
 
     def _named(self, stored: Named, read: tuple[int, ...]) -> list[Bound]:
         """The executables that a stored plan names, or, where one is missing, those found.
@@ -214,11 +217,11 @@ class Engine:
         return found
 
     def _find_all(self, plan: Plan, read: tuple[int, ...]) -> list[Bound]:
-        """Find or compile every chunk's executable, different ones in parallel."""
-        uses = Counter(leaf.value for planned in plan.chunks for leaf in planned.inputs)
-        uses.update(value for planned in plan.chunks for value in planned.outputs)
-        uses.update(read)
-        chunks = [local_chunk(planned, uses) for planned in plan.chunks]
+        """Find or compile every chunk's executable."""
+        return self._find_chunks(local_chunks(plan, read))
+
+    def _find_chunks(self, chunks: Sequence[Chunk]) -> list[Bound]:
+        """What runs each chunk, different ones compiled in parallel."""
         keys = [key_of(self.backend, chunk) for chunk in chunks]
         wanted = {key.digest: (chunk, key) for key, chunk in zip(keys, chunks, strict=True)}
         found = self.compiler.find(self.backend, wanted)
@@ -244,10 +247,12 @@ class Engine:
         """
         if self.observer is not None or self.inspector is not None:
             return None  # they see whole traces, in order
-        if self._converting:
+        if self._earlier:
             self._convert(leaves)
         if any(stage.pending is not None for stage in runnable.stages[:stages]):
             return None
+        if runnable.setting != self.backend.setting():
+            return None  # executables of another setting, which execute replaces
         slots = self._run_stages(runnable, leaves, scalars, started, stages)
         return Started(stages, slots[len(runnable.leaves) :])
 
@@ -266,8 +271,11 @@ class Engine:
         ``started`` is what ``start`` returned last for this plan and trace.
         """
         self._numbers.start()
-        if self._converting:
+        if self._earlier:
             self._convert(leaves)
+        if runnable.setting != self.backend.setting():  # 0.1 us
+            self._rebind(runnable)
+            started = None
         debug = self.mode == "debug"
         if debug:
             check_indices(runnable.plan.trace, self._on_host(leaves), scalars)
@@ -278,7 +286,17 @@ class Engine:
             self._finish(runnable, results)
         if self.observer is not None:
             self.observer.traces.append((CUT_REASONS[reason], runnable))
+        if self.targeted is not None and runnable.planned is not None:
+            self.targeted.ran(runnable.planned, CUT_REASONS[reason])
         return results
+
+    def _rebind(self, runnable: Runnable) -> None:
+        """Give a plan the executables of the setting that holds now."""
+        runnable.setting = self.backend.setting()
+        found = self._find_all(runnable.plan, runnable.read)
+        for stage, one in zip(runnable.stages, found, strict=True):
+            stage.executable, stage.found = one.found.executable, one.found
+            stage.chunk, stage.pending = one.chunk, one.pending
 
     def _finish(self, runnable: Runnable, results: list[Any]) -> None:
         """Debug Eager: wait, and look at what came out."""
@@ -288,7 +306,7 @@ class Engine:
         except Exception as error:
             text = describe(
                 f"the operation failed: {error}",
-                operator=f"aten::{node.op}",
+                operator=qualified_name(node.op),
                 operands=node.describe_operands(),
                 source=node.source,
             )
@@ -299,7 +317,14 @@ class Engine:
     def _convert(self, leaves: list[Any]) -> None:
         for index, array in enumerate(leaves):
             if not self.backend.owns(array):
-                leaves[index] = self.backend.put(np.array(np.asarray(array)), 0)
+                leaves[index] = self.backend.put(self._read(array), 0)
+
+    def _read(self, array: Any) -> np.ndarray:
+        """The array on the host; it may be of a backend from before a switch."""
+        owner = self.backend
+        if not owner.owns(array):
+            owner = next(backend for backend in self._earlier if backend.owns(array))
+        return owner.get(array)
 
     def _on_host(self, leaves: list[Any]) -> list[np.ndarray]:
         return [np.asarray(self.backend.get(array)) for array in leaves]
@@ -356,7 +381,7 @@ class Engine:
 
     def put(self, data: torch.Tensor, dtype: str, shape: tuple[int, ...], device: int) -> Any:
         """An array from flat host memory in a buffer's order, which fuse owns from now on."""
-        if dtype in ("complex32",) or not hasattr(torch, dtype):
+        if dtype in HALF_COMPLEX or not hasattr(torch, dtype):
             raise TypeError(
                 describe(
                     f"the tpu device has no dtype {dtype}",
@@ -371,9 +396,8 @@ class Engine:
     def get(self, array: Any) -> np.ndarray:
         """The array's bytes on the host, flat."""
         try:
-            # An array of another backend, from before a switch, is a buffer that NumPy can read.
             with self._span("reading"):
-                found = self.backend.get(array) if self.backend.owns(array) else np.asarray(array)
+                found = self._read(array)
         except Exception as error:
             raise ExecutionError(describe(f"a chunk failed while running: {error}")) from error
         return found.reshape(-1).view(np.uint8)
@@ -383,6 +407,10 @@ class Engine:
         with self._span("reading", "synchronize"):
             self._flight.land_all()
 
+    def idle(self) -> bool:
+        """Whether ``wait`` would return at once."""
+        return self._flight.land_within(0.0)
+
     def watch(self, timeline: Timeline | None) -> None:
         """Write down what happens and when, until called with ``None``."""
         self.observer = self.executables.timeline = timeline
@@ -390,16 +418,32 @@ class Engine:
     def _span(self, kind: str, label: str = "") -> AbstractContextManager[object]:
         return nullcontext() if self.observer is None else self.observer.span(kind, label)
 
+    def uses(self, name: str) -> bool:
+        """Whether the backend ``name`` is the one in use."""
+        return get_backend(name) is self.backend
+
     def switch(self, name: str) -> None:
         """Use another backend from now on; arrays are converted where they are next read."""
         self.wait()
-        self.backend = get_backend(name)
-        self.backend.start()
+        backend = get_backend(name)
+        backend.start()
+        if self.backend not in self._earlier:
+            self._earlier.append(self.backend)
+        self.backend = backend
         self.verdicts.save(final=True)
         self.verdicts = Verdicts(self.backend, self.executables.cache)
-        self._converting = True
-        self.host_calls.switch(name)
-        self._described.clear()
+        self.host_calls.switch(backend.name)
+        self.calls = Calls(self.backend, self._reject, self.host_calls, self._numbers)
+
+    def forget(self) -> None:
+        """Drop the descriptions of calls: an operator has another meaning from now on."""
+        self.calls.described.clear()
+
+    def compile_with(self, options: Mapping[str, str | bool | int | float]) -> None:
+        """Compile with these options from now on; executables made with others are not used."""
+        self.backend.compile_with(options)
+        self.verdicts.save(final=True)
+        self.verdicts = Verdicts(self.backend, self.executables.cache)
 
     def close(self) -> bool:
         """Wait a moment for what runs; called once at the end of the process.
@@ -419,6 +463,8 @@ class Engine:
     def _save(self) -> None:
         if self._process != os.getpid():
             return  # a forked child: what it inherited is its parent's to store
+        if self.targeted is not None and config.target() is not None:
+            self.targeted.finish()
         self.verdicts.save(final=True)
         self.recall.save()
 
@@ -438,22 +484,3 @@ class Engine:
         self.host_calls.reset()
         self.compiler.counts = Counts()
         self.executables.reset_stats()
-
-
-def bound(chunk: Chunk, key: Key, found: Found | Future[Found]) -> Bound:
-    """What runs ``chunk``, or will once it is there."""
-    if isinstance(found, Found):
-        return Bound(found)
-    return Bound(Found(None, key.digest, key.label, "pending"), chunk, found)
-
-
-def local_chunk(planned: PlannedChunk, uses: Mapping[int, int]) -> Chunk:
-    """The chunk with values numbered within it, so that equal chunks have equal keys.
-
-    ``uses`` counts the chunks, of this plan and of earlier ones, that read or make each value.
-    """
-    nodes, numbers = renumber(planned.nodes)
-    inputs = tuple(Leaf(numbers[leaf.value], leaf.layout) for leaf in planned.inputs)
-    outputs = tuple(numbers[value] for value in planned.outputs)
-    apart = tuple(at for at in planned.donated if uses[planned.inputs[at].value] > 1)
-    return Chunk(nodes, inputs, outputs, planned.donated, len(planned.scalars), apart)

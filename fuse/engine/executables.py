@@ -15,10 +15,10 @@ from typing import Any
 
 import torch
 
-import fuse.backends
 import fuse.trace
 from fuse import __version__, config
-from fuse.backends.base import Backend, Chunk
+from fuse.backends import registry
+from fuse.backends.base import Backend, Chunk, Target
 from fuse.cache.explain import Explanation
 from fuse.cache.key import Key
 from fuse.cache.memory import Live
@@ -28,6 +28,7 @@ from fuse.cache.settings import CacheSettings
 from fuse.engine.timeline import Timeline
 from fuse.errors import ConfigError, ExecutionError, VerifyError, describe
 from fuse.plan.plan import PlannedChunk
+from fuse.trace.functional import qualified_name
 from fuse.trace.node import Node, Trace
 from fuse.trace.signature import program_text
 
@@ -170,17 +171,9 @@ class Executables:
         self._before = self.cache.stats()
 
 
-def key_of(backend: Backend, chunk: Chunk) -> Key:
+def key_of(backend: Backend | Target, chunk: Chunk) -> Key:
     """The key of a chunk's executable: whatever decides about its code, field by field."""
-    fields = {
-        "program": program_text(chunk.nodes),
-        "inputs": ", ".join(map(str, chunk.inputs)),
-        "outputs": repr(chunk.outputs),
-        "donated": repr(chunk.donated),
-        "apart": repr(chunk.apart),
-        "scalars": str(chunk.scalars),
-        **surroundings(backend),
-    }
+    fields = {**program_fields(chunk), **surroundings(backend)}
     count = f"{len(chunk.nodes)} operation{'' if len(chunk.nodes) == 1 else 's'}"
     return Key.of(fields, label=count + first_line(chunk))
 
@@ -218,13 +211,31 @@ def first_line(chunk: Chunk | Trace) -> str:
     return f" from {source}" if source else ""
 
 
-def surroundings(backend: Backend) -> dict[str, str]:
-    """The fields of a key beside the program: versions, sources, and the backend's own."""
+def program_fields(chunk: Chunk) -> dict[str, str]:
+    """The fields of a key that are the chunk itself."""
     return {
-        # Decompositions, and so what a chunk becomes, are PyTorch's.
-        "torch": torch.__version__,
-        "format": f"{__version__} {source_digest(backend.name)}",
-        **backend.fingerprint(),
+        "program": program_text(chunk.nodes),
+        "inputs": ", ".join(map(str, chunk.inputs)),
+        "outputs": repr(chunk.outputs),
+        "donated": repr(chunk.donated),
+        "apart": repr(chunk.apart),
+        "scalars": str(chunk.scalars),
+    }
+
+
+def surroundings(backend: Backend | Target) -> dict[str, str]:
+    """The fields of a key beside the program: versions, sources, and the backend's own."""
+    return {**compile_fields(backend), **backend.fingerprint()}
+
+
+def compile_fields(backend: Backend | Target) -> dict[str, str]:
+    """The versions and sources by which the backend compiles, a target's for the target."""
+    if isinstance(backend, Target):
+        backend = registry.get_backend(backend.fingerprint()["backend"])
+    return {
+        # Decompositions, and so what a chunk becomes, are PyTorch's: 2.13.0 of any build.
+        "torch": torch.__version__.partition("+")[0],
+        "format": f"{__version__} {source_digest(backend)}",
     }
 
 
@@ -234,7 +245,7 @@ def explained(explanation: Explanation, nodes: tuple[Node, ...]) -> str:
         if difference.field == "program" and difference.line <= len(nodes):
             node = nodes[difference.line - 1]
             place = node.source or "an unknown line"
-            return f"{explanation.text}\n  which is aten::{node.op} at {place}"
+            return f"{explanation.text}\n  which is {qualified_name(node.op)} at {place}"
     return explanation.text
 
 
@@ -279,12 +290,11 @@ def secret() -> bytes | None:
 
 
 @cache
-def source_digest(backend: str) -> str:
+def source_digest(backend: Backend) -> str:
     """A digest of the sources by which ``backend`` turns a program into an executable."""
-    trace, shared = Path(fuse.trace.__path__[0]), Path(fuse.backends.__path__[0])
+    trace = Path(fuse.trace.__path__[0]).glob("*.py")
     digest = hashlib.sha256()
-    own = shared.glob(f"{backend}/**/*.py")
-    for path in sorted([*trace.glob("*.py"), *shared.glob("*.py"), *own]):
+    for path in sorted([*trace, *registry.sources(backend)]):
         data = path.read_bytes()
         digest.update(f"{path.parent.name} {path.name} {len(data)}\n".encode())
         digest.update(data)

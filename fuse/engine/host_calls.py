@@ -8,6 +8,7 @@ from typing import final
 
 from fuse import config
 from fuse.errors import HostFallbackError, describe
+from fuse.trace.functional import qualified_name
 from fuse.trace.source import user_line
 
 
@@ -57,8 +58,9 @@ class HostCalls:
         if f"shapes {line}" not in self.said:
             self.said.add(f"shapes {line}")
             warnings.warn(
-                f"aten::{name} at {line or 'an unknown line'} has seen {why}; from now on it "
-                "runs uncompiled, by PyTorch's CPU kernels (FUSE_SHAPE_CAP=0 compiles every shape)",
+                f"{qualified_name(name)} at {line or 'an unknown line'} has seen {why}; from now "
+                "on it runs uncompiled, by PyTorch's CPU kernels "
+                "(FUSE_SHAPE_CAP=0 compiles every shape)",
                 ShapeCapWarning,
                 stacklevel=2,
             )
@@ -72,7 +74,7 @@ class HostCalls:
             raise HostFallbackError(
                 describe(
                     f"the backend {self._backend!r} cannot run this: {reason}",
-                    operator=f"aten::{name}",
+                    operator=qualified_name(name),
                     source=line,
                     remedy="unset FUSE_HOST_FALLBACK=error to run it on the host",
                 )
@@ -81,7 +83,8 @@ class HostCalls:
         if policy == "warn" and name not in self.said:
             self.said.add(name)
             warnings.warn(
-                f"aten::{name} runs on the host ({reason}); first at {line or 'an unknown line'}",
+                f"{qualified_name(name)} runs on the host ({reason}); "
+                f"first at {line or 'an unknown line'}",
                 HostFallbackWarning,
                 stacklevel=2,
             )

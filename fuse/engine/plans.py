@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 
 import fuse.plan
-from fuse.backends.base import Backend
+from fuse.backends.base import Backend, Target
 from fuse.cache.key import Key
 from fuse.cache.tiered import TieredCache
 from fuse.engine.executables import Names, first_line, surroundings
@@ -44,7 +44,7 @@ class Plans:
 
     def key(
         self,
-        backend: Backend,
+        backend: Backend | Target,
         trace: Trace,
         live: tuple[int, ...],
         donatable: tuple[int, ...],

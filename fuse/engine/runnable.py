@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
@@ -9,10 +11,13 @@ from typing import Any
 import numpy as np
 
 from fuse.backends.base import Chunk
+from fuse.cache.key import Key
 from fuse.engine.executables import Found
 from fuse.plan.beginning import starting_points
-from fuse.plan.plan import Plan
+from fuse.plan.plan import Plan, PlannedChunk
+from fuse.trace.node import Leaf
 from fuse.trace.picker import Picker, picker
+from fuse.trace.renumber import renumber
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +67,8 @@ class Runnable:
 
     ``token`` is the position of the smallest live value, ``nbytes`` the size of all. ``starts``
     are pairs of a number of calls recorded and the number of stages that can run then.
+    ``planned`` is what ``Targeted.add`` returned for it, where it was planned for a target.
+    ``read`` are leaves that an earlier trace read, ``setting`` is what ``Backend.setting`` was.
     """
 
     plan: Plan
@@ -73,6 +80,36 @@ class Runnable:
     nbytes: int
     starts: tuple[tuple[int, int], ...]
     runs: int = 0
+    planned: Any = None
+    read: tuple[int, ...] = ()
+    setting: str = ""
+
+
+def bound(chunk: Chunk, key: Key, found: Found | Future[Found]) -> Bound:
+    """What runs ``chunk``, or will once it is there."""
+    if isinstance(found, Found):
+        return Bound(found)
+    return Bound(Found(None, key.digest, key.label, "pending"), chunk, found)
+
+
+def local_chunks(plan: Plan, read: tuple[int, ...]) -> list[Chunk]:
+    """The chunks of a plan, each with values numbered within it; ``read`` as in ``Engine.plan``."""
+    uses = Counter(leaf.value for planned in plan.chunks for leaf in planned.inputs)
+    uses.update(value for planned in plan.chunks for value in planned.outputs)
+    uses.update(read)
+    return [local_chunk(planned, uses) for planned in plan.chunks]
+
+
+def local_chunk(planned: PlannedChunk, uses: Mapping[int, int]) -> Chunk:
+    """The chunk with values numbered within it, so that equal chunks have equal keys.
+
+    ``uses`` counts the chunks, of this plan and of earlier ones, that read or make each value.
+    """
+    nodes, numbers = renumber(planned.nodes)
+    inputs = tuple(Leaf(numbers[leaf.value], leaf.layout) for leaf in planned.inputs)
+    outputs = tuple(numbers[value] for value in planned.outputs)
+    apart = tuple(at for at in planned.donated if uses[planned.inputs[at].value] > 1)
+    return Chunk(nodes, inputs, outputs, planned.donated, len(planned.scalars), apart)
 
 
 def bind(plan: Plan, executables: list[Bound], ahead: bool) -> Runnable:

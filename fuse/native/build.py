@@ -8,7 +8,9 @@ whole library and a killed build leaves nothing in the way of the next one.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
+import importlib.machinery
 import importlib.metadata
 import importlib.util
 import os
@@ -20,6 +22,7 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 import torch
 
@@ -84,8 +87,31 @@ class Library:
         return digest.hexdigest()[:24]
 
 
+def load_module(name: str, library: Library) -> ModuleType:
+    """The extension module that ``library`` is, built first where no build of it exists."""
+    if name in sys.modules:
+        return sys.modules[name]
+    file = library.built()
+    loader = importlib.machinery.ExtensionFileLoader(name, str(file))
+    spec = importlib.util.spec_from_file_location(name, file, loader=loader)
+    if spec is None:
+        raise BuildError(f"{file} is no extension module")
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    sys.modules[name] = module
+    return module
+
+
 def _build(library: Library, target: Path) -> Path:
     _private_folder(target.parent)
+    with open(target.parent / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # the ranks of a group begin at the same moment
+        if not target.exists():
+            _build_alone(library, target)
+    return target
+
+
+def _build_alone(library: Library, target: Path) -> None:
     print(f"fuse: building {library.label}, once, about half a minute ...", file=sys.stderr)
     started = time.perf_counter()
     # In the target's own folder, so that the final rename stays within one file system.
@@ -93,7 +119,6 @@ def _build(library: Library, target: Path) -> Path:
         os.replace(_compile(library, Path(folder)), target)
     seconds = time.perf_counter() - started
     print(f"fuse: built {library.label} in {seconds:.0f} s ({target})", file=sys.stderr)
-    return target
 
 
 def _private_folder(folder: Path) -> None:

@@ -15,13 +15,14 @@ from fuse.backends.numpy import views
 from fuse.backends.registry import get_backend
 from fuse.cache.errors import CacheMissError
 from fuse.device import lazy
-from fuse.engine.engine import Engine, local_chunk
+from fuse.engine.engine import Engine
 from fuse.engine.executables import key_of
-from fuse.engine.runnable import Runnable
+from fuse.engine.runnable import Runnable, local_chunk
 from fuse.errors import ConfigError, describe
 from fuse.plan.plan import PlannedChunk
 from fuse.plan.scalars import compact_scalars
 from fuse.report.difference import Difference, Gap, Summary, gap, tolerances
+from fuse.trace.functional import qualified_name
 from fuse.trace.node import HostArg, Leaf, Node, NumberArg
 from fuse.trace.spec import Layout, View
 
@@ -134,7 +135,7 @@ def _checked(backends: Sequence[str]) -> tuple[str, str]:
         raise ConfigError(
             describe(f"backends={backends!r} are not two names", remedy=f"choose two of {names}")
         )
-    one, other = (config.choice("backend", name, config.BACKENDS) for name in backends)
+    one, other = (get_backend(name).name for name in backends)
     return one, other
 
 
@@ -179,7 +180,7 @@ class _Inspector:
         """Add the operators that ran on the host: they are in no trace."""
         for name, count in found.items():
             place = f"ran on the host: {self._engine.backend.name} cannot run it"
-            self._skipped[f"aten::{name}", place] = count
+            self._skipped[qualified_name(name), place] = count
 
     def outcome(self) -> Comparison:
         """What was found."""
@@ -194,7 +195,7 @@ class _Inspector:
         for backend in self._backends:
             reason = backend.reject(call.node)
             if reason is not None:
-                place = f"aten::{call.node.op}", f"{backend.name} cannot run it: {reason}"
+                place = qualified_name(call.node.op), f"{backend.name} cannot run it: {reason}"
                 self._skipped[place] = self._skipped.get(place, 0) + 1
                 results.append(None)
                 continue
@@ -229,7 +230,7 @@ class _Inspector:
         view = call.views[index]
         return Difference(
             backends=self._names,
-            operator=f"aten::{call.node.op}",
+            operator=qualified_name(call.node.op),
             operation=number,
             trace=self._traces,
             text=str(call.original),

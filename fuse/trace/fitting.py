@@ -16,7 +16,7 @@ from fuse.trace.bind import named
 from fuse.trace.functional import base_name
 from fuse.trace.node import HostArg, Node, NumberArg, Output, Write
 from fuse.trace.spec import View
-from fuse.versions import CLAMP_DROPS_BOUNDS
+from fuse.versions import CLAMP_DROPS_BOUNDS, floats_truncate
 
 Range = tuple[float, float, bool]
 """The smallest and the largest number that fits, and whether infinities and NaN do."""
@@ -131,4 +131,7 @@ def _range(name: str, floating: bool, wraps: bool) -> Range | None:
     if not floating and limits.max >= torch.iinfo(torch.int64).max:
         return None
     least = -limits.max if wraps and limits.min == 0 and not floating else limits.min
-    return float(least), float(limits.max), False
+    most = float(limits.max)
+    if floating and floats_truncate():
+        most = math.nextafter(float(limits.max + 1), 0.0)
+    return float(least), most, False

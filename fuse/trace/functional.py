@@ -16,9 +16,16 @@ DROPPED = frozenset(
 )
 
 
+MARK = "@"
+"""Between the name of an operator without a rule and the digest of the program that computes it."""
+
+
 def find_overload(name: str) -> Any:
-    """The ``OpOverload`` of a name such as ``add.Tensor`` or ``mylib::op``; ``None`` if unknown."""
-    namespace, _, rest = name.rpartition("::")
+    """The ``OpOverload`` of a name such as ``add.Tensor`` or ``mylib::op``; ``None`` if unknown.
+
+    What follows ``MARK`` says which program computes it, and is no part of the name.
+    """
+    namespace, _, rest = name.partition(MARK)[0].rpartition("::")
     base, _, overload = rest.partition(".")
     packet = getattr(getattr(torch.ops, namespace or "aten"), base, None)
     return None if packet is None else getattr(packet, overload or "default", None)
@@ -29,6 +36,11 @@ def overload_name(overload: Any) -> str:
     schema = overload._schema
     name: str = schema.name.removeprefix("aten::")
     return f"{name}.{schema.overload_name}" if schema.overload_name else name
+
+
+def qualified_name(name: str) -> str:
+    """The overload with its namespace, as messages say it: ``aten::add.Tensor``."""
+    return name if "::" in name else f"aten::{name}"
 
 
 def base_name(op: str) -> str:

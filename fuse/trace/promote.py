@@ -32,6 +32,12 @@ def _join(first: str, second: str) -> str:
     return str(joined).removeprefix("torch.")
 
 
+@cache
+def _complex(dtype: str) -> str:
+    """The complex dtype of a float's width; of bfloat16 bcomplex32 from PyTorch 2.15 on."""
+    return str(getattr(torch, dtype).to_complex()).removeprefix("torch.")
+
+
 def _default(dtype: str) -> str:
     """The dtype a wrapped number takes part with: the default one of its category."""
     standard = str(torch.get_default_dtype()).removeprefix("torch.")
@@ -39,7 +45,7 @@ def _default(dtype: str) -> str:
         return standard
     if _category(dtype) == 3:
         return "complex128" if standard == "float64" else "complex64"
-    return dtype
+    return "int64" if dtype == "uint64" else dtype  # a number past int64 wraps around
 
 
 def result_type(operands: Iterable[tuple[str, int, bool]]) -> str | None:
@@ -63,7 +69,7 @@ def result_type(operands: Iterable[tuple[str, int, bool]]) -> str | None:
         elif _category(dtype_of_level) > _category(result):
             # A complex number lends a float its category, not its width (c10 combine_categories).
             widens = _category(dtype_of_level) < 3 or _category(result) < 2
-            result = _join(result, dtype_of_level if widens else "complex32")
+            result = _join(result, dtype_of_level) if widens else _complex(result)
     return result
 
 

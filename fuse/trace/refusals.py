@@ -20,6 +20,7 @@ from fuse.trace.products import PRODUCTS
 from fuse.trace.promote import promoted_operands, result_type
 from fuse.trace.spec import View
 
+_MOST = 2**63 - 1
 ONE_DTYPE = PRODUCTS | {"vdot", "linear", "complex", "polar"}
 """Operators whose operands must share a dtype."""
 
@@ -57,6 +58,8 @@ UPDATES = frozenset(
 
 def refusal(node: Node) -> str | None:
     """Why the host should decide about a call, or ``None``."""
+    if any(isinstance(value, int) and value > _MOST for value in node.args):
+        return "a number is past int64"
     base = base_name(node.target)
     if base in ONE_DTYPE and len({operand.view.dtype for operand in _read(node)}) > 1:
         return "its operands differ in dtype"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import sys
 import threading
@@ -11,10 +12,21 @@ from types import FrameType
 
 import torch
 
-_OWN = tuple(
-    os.path.dirname(os.path.abspath(sys.modules[name].__file__ or "")) + os.sep
-    for name in ("torch", "fuse")
-)
+
+def _folder(package: str) -> str:
+    """Where a package is, found without importing it."""
+    found = importlib.util.find_spec(package)
+    places = found.submodule_search_locations if found is not None else None
+    return os.path.abspath(places[0]) + os.sep if places else os.sep
+
+
+# Installed for development, the backends do not lie within fuse.
+_OWN = tuple(map(_folder, ("torch", "fuse", "fuse.backends")))
+
+
+def is_users(filename: str) -> bool:
+    """Whether a file is neither PyTorch's nor fuse's own."""
+    return not filename.startswith(_OWN) and not filename.startswith("<")
 
 
 _given = threading.local()
@@ -33,8 +45,7 @@ def in_place_of_frames(line: str) -> Iterator[None]:
 
 
 def _is_users(frame: FrameType) -> bool:
-    name = frame.f_code.co_filename
-    return not name.startswith(_OWN) and not name.startswith("<")
+    return is_users(frame.f_code.co_filename)
 
 
 def user_line() -> str:

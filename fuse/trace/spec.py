@@ -25,6 +25,7 @@ ITEMSIZE = {
     "float32": 4,
     "float64": 8,
     "complex32": 4,
+    "bcomplex32": 4,
     "complex64": 8,
     "complex128": 16,
     "float8_e4m3fn": 1,
@@ -34,6 +35,8 @@ ITEMSIZE = {
     "float8_e8m0fnu": 1,
 }
 """Bytes an element of each dtype takes (c10/core/ScalarType.h)."""
+HALF_COMPLEX = frozenset({"complex32", "bcomplex32"})
+"""Dtypes that PyTorch has and no array library here."""
 
 
 def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from fuse.device import lazy
-from fuse.engine.compiler import Compiler
+from fuse.engine.compiler import BackgroundCompileWarning, Compiler
 from tests.device.helpers import DEVICE, run
 from tests.programs.harness import compare_with_cpu, train
 
@@ -156,3 +156,23 @@ print(fuse.stats()["background"]["pending"])
 
 def test_a_process_that_ends_while_compiling_ends_well() -> None:
     assert int(run(LEAVING, FUSE_COMPILE="background", FUSE_CACHE="off")) > 0
+
+
+def test_subnormal_numbers_count_as_zero(uncompiled: Compiler) -> None:
+    """As compiled, on the threads of the kernels too."""
+    x = torch.full((1 << 17,), 2.0).mul_(2.0**-130)
+    assert not (x.to(DEVICE) > 0).any()
+    assert bool((x > 0).all())
+
+
+def test_a_failure_is_printed_where_warnings_are_errors(capfd: pytest.CaptureFixture[str]) -> None:
+    """A warning raised as an error from inside a run would lose what the program computed."""
+    compiler = Compiler(lazy.engine().executables, background=True)
+    failed: Future[Any] = Future()
+    failed.set_exception(ValueError("no such instruction"))
+    for _ in range(2):
+        assert compiler.ready("a digest", failed) is None
+    text = "BackgroundCompileWarning: compiling in the background failed"
+    assert capfd.readouterr().err.count(text) == 1
+    with pytest.warns(BackgroundCompileWarning, match="no such instruction"):
+        assert compiler.ready("another", failed) is None

@@ -14,6 +14,7 @@ from fuse import config
 from fuse.engine import debug
 from fuse.errors import ConfigError, HostFallbackError, NonFiniteError
 from fuse.trace.functional import find_overload
+from tests.device.helpers import run
 
 DEVICE = torch.device("tpu")
 
@@ -169,21 +170,6 @@ def test_a_device_that_does_not_exist():
         torch.ones(2, device="tpu:99")
 
 
-@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta:UserWarning")
-@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
-def test_sparse_tensors_are_refused_by_name(layout: torch.layout):
-    with pytest.raises((RuntimeError, NotImplementedError), match="[Ss]parse"):
-        torch.ones(2, 2).to_sparse(layout=layout).to(DEVICE).to_dense()
-    assert torch.ones(2, device=DEVICE).sum().item() == 2
-
-
-@pytest.mark.filterwarnings("ignore:.*quantized tensor creation.*:UserWarning")
-def test_a_quantized_tensor_is_refused_by_name():
-    quantized = torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.quint8)
-    with pytest.raises((RuntimeError, TypeError, NotImplementedError), match="[Qq]u[ai]"):
-        quantized.to(DEVICE)
-
-
 @pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental:UserWarning")
 def test_a_dtype_the_backend_lacks_is_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("FUSE_HOST_FALLBACK", "error")
@@ -232,6 +218,83 @@ def test_an_environment_variable_with_an_unknown_value(
     with pytest.raises(ConfigError, match=value) as caught:
         read()
     assert text in str(caught.value)
+
+
+@pytest.mark.parametrize("value", ["²", "١", "1_0", " 5", "+5", "1" * 5000, str(2**63), "0x10"])
+@pytest.mark.parametrize(
+    ("variable", "read"),
+    [
+        ("FUSE_MAX_OPERATIONS", config.max_operations),
+        ("FUSE_SHAPE_CAP", config.shape_cap),
+        ("FUSE_BRIEF_TRACE", config.brief_calls),
+        ("FUSE_IN_FLIGHT_BYTES", config.in_flight_bytes),
+        ("FUSE_CACHE_LEASE_SECONDS", config.lease_seconds),
+    ],
+)
+def test_a_number_that_is_none_or_too_large(
+    monkeypatch: pytest.MonkeyPatch, variable: str, read: Callable[[], int], value: str
+):
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(ConfigError, match=f"{variable}=.* whole number up to [0-9]+") as caught:
+        read()
+    assert "the default is" in str(caught.value) and len(str(caught.value)) < 300
+
+
+def test_the_largest_number_is_taken(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("FUSE_MAX_OPERATIONS", f"00{2**63 - 1}")
+    assert config.max_operations() == 2**63 - 1
+    code = "import torch; print(torch.ones(3, device='tpu').sum().item())"
+    settings = {"FUSE_MAX_OPERATIONS": str(2**63 - 1), "FUSE_SHAPE_CAP": str(2**32 - 1)}
+    assert run(code, **settings, FUSE_BRIEF_TRACE=str(2**63 - 1)) == "3.0\n"
+
+
+OTHER_LAYOUTS: dict[str, tuple[Callable[[], object], str]] = {
+    "sparse": (lambda: torch.eye(2).to_sparse().to(DEVICE), "call .to_dense() first"),
+    "sparse, of the device's": (
+        lambda: torch.sparse_coo_tensor(
+            torch.tensor([[0], [1]]).to(DEVICE), torch.ones(1).to(DEVICE), (2, 2)
+        ),
+        "call .to_dense() first",
+    ),
+    "compressed": (lambda: repr(torch.eye(2).to_sparse_csr().to(DEVICE)), "call .to_dense() first"),
+    "blocks": (
+        lambda: repr(torch.eye(2).to_sparse_bsr((1, 1)).to(DEVICE)),
+        "call .to_dense() first",
+    ),
+    "quantized": (
+        lambda: torch.quantize_per_tensor(torch.ones(2), 1.0, 0, torch.qint8).to(DEVICE),
+        "call .dequantize() first",
+    ),
+    "nested": (
+        lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]).to(DEVICE),
+        "make it with layout=torch.jagged",
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Sparse .* support is in beta")
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype")
+@pytest.mark.filterwarnings("ignore:.*quantiz")
+@pytest.mark.parametrize("name", OTHER_LAYOUTS)
+def test_layouts_that_the_device_has_not(name: str):
+    make, remedy = OTHER_LAYOUTS[name]
+    with pytest.raises(NotImplementedError) as caught:
+        make()
+    text = str(caught.value).partition("\nException raised from")[0]
+    kind = name if name in ("quantized", "nested") else "sparse"
+    assert f"the tpu device has dense (strided) tensors only, no {kind} ones; {remedy}" in text
+    assert text.startswith("aten::") and text.endswith("or keep the tensor on the CPU")
+    assert len(text) < 220
+
+
+@pytest.mark.filterwarnings("ignore:.*quantiz")
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype")
+def test_layouts_made_of_the_device_s_tensors():
+    with pytest.raises(NotImplementedError, match="no quantized ones; call .dequantize"):
+        torch.quantize_per_tensor(torch.ones(2, device=DEVICE), 1.0, 0, torch.qint8)
+    parts = [torch.ones(2), torch.ones(3)]
+    jagged = torch.nested.nested_tensor(parts, layout=torch.jagged).to(DEVICE)
+    assert jagged.sum().item() == 5
 
 
 DATA_ERRORS: dict[str, Call] = {

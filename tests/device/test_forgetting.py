@@ -45,7 +45,7 @@ print(json.dumps([stats["prunes"], stats["compiles"], sum(compiled), max(seen), 
 """
 
 
-@pytest.mark.parametrize("entries", [10, 400])
+@pytest.mark.parametrize("entries", [10, pytest.param(400, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("most_nodes", [60, 100_000])
 def test_what_is_held_is_bounded(entries: int, most_nodes: int):
     code = PROGRAMS.replace("MOST_NODES", str(most_nodes))
@@ -85,6 +85,7 @@ print(json.dumps([fuse.stats()["prunes"], max(seen)]))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="only Linux bounds memory maps")
 @pytest.mark.skipif(create().platform.name != "cpu", reason="other compilers make none")
 def test_memory_maps_are_bounded():

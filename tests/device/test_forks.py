@@ -65,7 +65,12 @@ def fork(use: str, end: str = "os._exit(code)", steps: int = 1, **environment: s
     return out
 
 
-@pytest.mark.parametrize("name", USES)
+QUICK = ("an operation", "read of a pending value", "backward", "default generator")
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in USES]
+)
 def test_a_forked_child_is_told_to_spawn_at_its_first_use(name: str):
     assert fork(USES[name]) == "7 8.0\n"
 
@@ -75,7 +80,14 @@ def test_it_is_told_where_streams_are_known_and_calls_run_uncompiled(use: str):
     assert fork(use, steps=7, FUSE_BRIEF_TRACE="32") == "7 8.0\n"
 
 
-@pytest.mark.parametrize("end", ["os._exit(code)", "sys.exit(code)", "raise SystemExit(code)"])
+@pytest.mark.parametrize(
+    "end",
+    [
+        "os._exit(code)",
+        pytest.param("sys.exit(code)", marks=pytest.mark.slow),
+        pytest.param("raise SystemExit(code)", marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize(
     "use",
     [

@@ -91,7 +91,7 @@ def test_a_layer_met_again_is_described_with_its_own_values():
             bias.add_(x[0]).mul_(bias).sub_(biases[n - 1])
         return [x.cpu().tolist(), *(bias.cpu().tolist() for bias in biases)]
 
-    described = lazy.engine()._described
+    described = lazy.engine().calls.described
     assert run(DEVICE) == run("cpu")
     before = len(described)
     assert run(DEVICE) == run("cpu")

@@ -126,3 +126,99 @@ def test_alpha_is_no_boolean() -> None:
     for values in (x, x.to(DEVICE)):
         with pytest.raises(RuntimeError, match="Boolean alpha only supported for Boolean results"):
             torch.add(values, values, alpha=True)
+
+
+PAST_INT64: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "add": lambda x: x + 2**63,
+    "subtract from": lambda x: 2**63 - x,
+    "multiply": lambda x: x * (2**63 + 5),
+    "add in place": lambda x: x.clone().add_(2**63),
+    "compare": lambda x: x > 2**63,
+    "equal": lambda x: x == 2**64 - 1,
+    "divide": lambda x: x / 2**63,
+    "where": lambda x: torch.where(x > 0, x, 2**63),
+    "fill": lambda x: x.clone().fill_(2**63),
+    "masked_fill": lambda x: x.masked_fill(x > 0, 2**63),
+    "clamp": lambda x: x.clamp(max=2**63),
+    "add times": lambda x: torch.add(x, x, alpha=2**63),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*runs on the host")
+@pytest.mark.parametrize("backend", ["xla", "numpy"])
+@pytest.mark.parametrize("name", PAST_INT64)
+def test_numbers_past_int64(name: str, backend: str) -> None:
+    """PyTorch takes integers up to 2**64; they wrap around where the result's do."""
+
+    def outcome(x: torch.Tensor) -> str:
+        try:
+            result = PAST_INT64[name](x)
+        except RuntimeError as error:
+            return str(error).partition("\n")[0]
+        return f"{result.dtype} {result.tolist()}"
+
+    with fuse.FusedEager(backend=backend):
+        for dtype in (torch.uint8, torch.int32, torch.int64, torch.float32, torch.float64):
+            x = torch.tensor([0, 1, 2], dtype=dtype)
+            assert outcome(x.to(DEVICE)) == outcome(x), dtype
+
+
+def test_numbers_past_int64_are_recorded() -> None:
+    fuse.reset_stats()
+    assert (torch.tensor([1, 2], device=DEVICE) + 2**63).tolist() == [1 - 2**63, 2 - 2**63]
+    assert fuse.stats()["host_fallbacks"] == {}
+
+
+def test_integers_within_vary_without_compiling() -> None:
+    x = torch.tensor([1, 2], device=DEVICE)
+    for number in range(3):
+        assert (x * 2 + number).tolist() == [2 + number, 4 + number]
+    compiled = fuse.stats()["compiles"]
+    for number in range(3, 9):
+        assert (x * 2 + number).tolist() == [2 + number, 4 + number]
+    assert fuse.stats()["compiles"] == compiled
+
+
+@pytest.mark.parametrize("backend", ["xla", "numpy"])
+def test_one_hot(backend: str) -> None:
+    one_hot = F.one_hot
+    with fuse.FusedEager(backend=backend):
+        for classes in ([2, 0, 1], [[0, 1], [3, 1]]):
+            x = torch.tensor(classes)
+            for count in (-1, 4, 7):
+                assert one_hot(x.to(DEVICE), count).tolist() == one_hot(x, count).tolist()
+        for wrong, count, text in (
+            ([-1], -1, "Class values must be non-negative"),
+            ([-1, 0], -1, "Class values must be non-negative"),
+            ([], -1, "Can not infer total number of classes from empty tensor"),
+        ):
+            for device in (CPU, DEVICE):
+                with pytest.raises(RuntimeError, match=text):
+                    one_hot(torch.tensor(wrong, dtype=torch.int64, device=device), count)
+        outside = torch.tensor([-1, 5], device=DEVICE)
+        assert one_hot(outside, 3).tolist() == [[0, 0, 0], [0, 0, 0]]
+    with fuse.DebugEager(backend=backend):
+        with pytest.raises(RuntimeError, match="Class values must be non-negative"):
+            one_hot(outside, 3)
+        with pytest.raises(RuntimeError, match="must be smaller than num_classes"):
+            one_hot(outside.clamp(min=0), 3)
+
+
+EIGHTHS = (torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz)
+
+
+@pytest.mark.parametrize("backend", ["xla", "numpy"])
+@pytest.mark.parametrize("dtype", EIGHTHS, ids=str)
+def test_what_is_past_an_8_bit_float(dtype: torch.dtype, backend: str) -> None:
+    """The largest number, infinity or NaN: whatever PyTorch's CPU makes of it."""
+    numbers = [300, 447, 448, 449, 465, 1e3, 6e4, 7e4, 1e30, float("inf"), float("nan"), 240, 1e-3]
+    x = torch.tensor([*numbers, *(-number for number in numbers)])
+
+    def converted(x: torch.Tensor) -> str:
+        return repr(x.to(dtype).float().tolist())
+
+    with fuse.FusedEager(backend=backend):
+        for source in (torch.float32, torch.float64, torch.float16, torch.bfloat16):
+            assert converted(x.to(source).to(DEVICE) * 1) == converted(x.to(source)), source
+        whole = torch.tensor([3, 500, -70000])
+        assert converted(whole.to(DEVICE) + 0) == converted(whole)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
+from pathlib import Path
 
 import pytest
 
@@ -151,6 +152,7 @@ print(caught)
 """
 
 
+@pytest.mark.slow
 def test_control_c_loses_no_tensor_that_is_overwritten():
     """Its memory is donated: until the result is stored, it has no value."""
     assert run(OVERWRITTEN) == "60\n"
@@ -187,6 +189,7 @@ def test_a_handler_of_the_programs_own_loses_none_either():
     assert run(ALARMED) == "40 True\n"
 
 
+@pytest.mark.slow
 def test_a_killed_process_leaves_nothing_in_the_way():
     process = start(
         "import torch\nx = torch.ones(3, device='tpu')\nprint('up', flush=True)\n"
@@ -235,3 +238,24 @@ def test_limits_and_modes_come_from_the_environment():
     process = start(code, FUSE_MODE="turbo")
     _, errors = finish(process)
     assert process.returncode != 0 and "'debug', 'strict', 'fused'" in errors
+
+
+CACHED = """
+import torch
+x = torch.arange(12.0).view(3, 4).to("tpu")
+print(((x @ x.t()).relu() + 1).sum().item())
+"""
+
+
+def test_a_damaged_cache_costs_no_error_where_warnings_are_errors(tmp_path: Path):
+    """It is said on standard error, and the program computes what it computed before."""
+    settings = {"FUSE_CACHE_DIR": str(tmp_path), "FUSE_CACHE": "on"}
+    expected = run(CACHED, **settings)
+    entries = [path for path in (tmp_path / "entries").rglob("*") if path.is_file()]
+    assert entries
+    for path in entries:
+        path.write_bytes(path.read_bytes()[:-1] + b"!")
+    process = start(CACHED, "-W", "error", **settings)
+    out, errors = finish(process)
+    assert (process.returncode, out) == (0, expected), errors
+    assert "CacheWarning: compilation cache, disk tier: an entry was rejected" in errors

@@ -59,6 +59,7 @@ def test_a_second_process_neither_traces_nor_compiles(
     assert disk["hits"] == first["stats"]["compiles"] + first["calls"]["plan"] + 2
 
 
+@pytest.mark.slow
 def test_a_second_process_calls_the_libraries_beside_xla(tmp_path: Path) -> None:
     """JAX prepares LAPACK where it traces a call of it, and here nothing is traced."""
     first = run("factorise", tmp_path / "cache")
@@ -67,6 +68,7 @@ def test_a_second_process_calls_the_libraries_beside_xla(tmp_path: Path) -> None
     assert second["result"] == first["result"]
 
 
+@pytest.mark.slow
 def test_a_bundle_gives_a_start_without_compiling(
     cold: tuple[Path, dict[str, Any]], tmp_path: Path
 ) -> None:
@@ -92,6 +94,7 @@ def test_mode_only_raises_the_explained_miss_at_the_cut(tmp_path: Path) -> None:
     assert entries(tmp_path / "cache") == []
 
 
+@pytest.mark.slow
 def test_mode_only_names_the_nearest_program_and_the_operation_that_differs(copy: Path) -> None:
     run("nearly", copy)
     found = run("missing", copy, FUSE_CACHE="only")
@@ -99,6 +102,7 @@ def test_mode_only_names_the_nearest_program_and_the_operation_that_differs(copy
     assert "program, line" in found["result"]["text"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["read-only", "off"])
 def test_modes_that_write_nothing(mode: str, tmp_path: Path) -> None:
     found = run("nearly", tmp_path / "cache", FUSE_CACHE=mode)
@@ -107,6 +111,7 @@ def test_modes_that_write_nothing(mode: str, tmp_path: Path) -> None:
     assert found["warnings"] == []
 
 
+@pytest.mark.slow
 def test_read_only_still_reads(cold: tuple[Path, dict[str, Any]], copy: Path) -> None:
     before = {path: path.read_bytes() for path in entries(copy)}
     found = run("train", copy, FUSE_CACHE="read-only")
@@ -129,6 +134,7 @@ def damaged(kind: str, data: bytes, other: bytes, draw: random.Random) -> bytes:
     return {"swap": other, "foreign": draw.randbytes(3000)}.get(kind, bytes(changed))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first_kind", [0, 2])
 def test_damaged_entries_are_counted_and_compiled_again(
     first_kind: int, cold: tuple[Path, dict[str, Any]], copy: Path
@@ -185,6 +191,7 @@ def test_a_plan_of_something_else_is_refused_and_made_again(
         assert stored_plans(level) == sound
 
 
+@pytest.mark.slow
 def test_a_folder_that_cannot_be_written_costs_one_warning(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("no folder")
@@ -228,6 +235,7 @@ def test_a_killed_holder_of_a_lease_holds_nobody_up(
     assert found["stats"]["cache_events"]["lease-waits"] == 1
 
 
+@pytest.mark.slow
 def test_another_host_takes_everything_from_the_shared_tier(
     cold: tuple[Path, dict[str, Any]], tmp_path: Path
 ) -> None:
@@ -244,6 +252,7 @@ def test_another_host_takes_everything_from_the_shared_tier(
     assert counts["rejections"] == {}
 
 
+@pytest.mark.slow
 def test_another_key_rejects_every_shared_entry(
     cold: tuple[Path, dict[str, Any]], tmp_path: Path
 ) -> None:
@@ -272,6 +281,7 @@ def test_every_compile_is_explained_on_request(tmp_path: Path) -> None:
     assert "which is aten::sigmoid at " in text
 
 
+@pytest.mark.slow
 def test_explain_says_where_each_executable_came_from(tmp_path: Path) -> None:
     first, nearly = run("explain", tmp_path / "cache")["result"]
     assert ": compiled" in first

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import nn
 
+from tests.device.helpers import DEVICE, recorder
 from tests.programs.harness import compare_with_cpu
 
 pytestmark = pytest.mark.usefixtures("mode")
@@ -176,3 +177,33 @@ def test_memory_that_nothing_wrote_to_and_that_dead_code_read_first():
         return y + 1
 
     compare_with_cpu(program)
+
+
+def test_a_grown_storage_run_again_and_again(mode: str) -> None:
+    """From the fifth time on such calls run uncompiled, and meet the storage as it has grown."""
+
+    def grown(x: torch.Tensor) -> list[object]:
+        x = x.clone().resize_(6)
+        x.view(-1)[4:] = 1
+        first = x.tolist()
+        return [first, x[:4].view(1, 4).sum().item(), (x.view(2, 3) * 2).tolist()]
+
+    def other_dtype(x: torch.Tensor) -> list[object]:
+        x = x.clone().resize_(3, 2)
+        x.view(torch.int32)[2] = 7
+        x[1].mul_(2)
+        x.view(torch.int16).tolist()
+        return [x.view(torch.int32)[2].tolist(), x[:2].sum().item(), x.t().flatten().tolist()[:2]]
+
+    def inside(x: torch.Tensor) -> list[object]:
+        x = x.clone()
+        y = x[1:3].resize_(2, 3)
+        y[1] = 5
+        x.sum().item()
+        return [y.tolist()[1], (x + 1).tolist(), x.untyped_storage().nbytes()]
+
+    with recorder(brief_calls=32):
+        for program in (grown, other_dtype, inside):
+            expected = program(torch.arange(4.0))
+            for _ in range(8):
+                assert program(torch.arange(4.0).to(DEVICE)) == expected

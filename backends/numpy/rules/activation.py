@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fuse.backends.numpy.rules.context import RuleContext
-from fuse.backends.numpy.rules.elementwise import like
+from fuse.backends.numpy.rules.elementwise import larger, like, smaller
 from fuse.backends.numpy.rules.pointwise import sigmoid
 from fuse.backends.numpy.rules.registry import rule
 from fuse.backends.numpy.rules.special import erf
@@ -24,7 +24,7 @@ Array = np.ndarray
 
 @rule("relu")
 def _relu(ctx: RuleContext, self: Array) -> Array:
-    return np.maximum(self, like(self, 0))
+    return larger(self, like(self, 0))
 
 
 @rule("leaky_relu")
@@ -85,7 +85,7 @@ def _threshold_backward(ctx: RuleContext, grad: Array, self: Array, threshold: A
 
 @rule("hardtanh")
 def _hardtanh(ctx: RuleContext, self: Array, low: Any = -1, high: Any = 1) -> Array:
-    return np.minimum(np.maximum(self, like(self, low)), like(self, high))
+    return smaller(larger(self, like(self, low)), like(self, high))
 
 
 @rule("hardtanh_backward")

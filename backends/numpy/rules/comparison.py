@@ -9,7 +9,14 @@ from typing import Any
 import numpy as np
 
 from fuse.backends.numpy.rules.context import RuleContext, convert
-from fuse.backends.numpy.rules.elementwise import is_complex, is_float, is_nan, make_complex
+from fuse.backends.numpy.rules.elementwise import (
+    is_complex,
+    is_float,
+    is_nan,
+    larger,
+    make_complex,
+    smaller,
+)
 from fuse.backends.numpy.rules.registry import Rule, rule
 
 Function = Callable[..., np.ndarray]
@@ -159,22 +166,22 @@ _LARGEST = {"bfloat16": 2.0**128 - 2.0**120}
 # --- larger and smaller ------------------------------------------------------
 
 
-def _ignoring_nan(function: Function) -> Function:
+def _ignoring_nan(beats: Function) -> Function:
     def pick(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        return np.where(is_nan(x), y, np.where(is_nan(y), x, function(x, y)))
+        return np.where(beats(x, y) | is_nan(x), y, x)
 
     return pick
 
 
 _EXTREMES: dict[str, Function] = {
-    "maximum": np.maximum,  # propagates NaN, in NumPy as in PyTorch
-    "minimum": np.minimum,
-    "fmax": _ignoring_nan(np.maximum),
-    "fmin": _ignoring_nan(np.minimum),
-    "clamp_min": np.maximum,
-    "clamp_min.Tensor": np.maximum,
-    "clamp_max": np.minimum,
-    "clamp_max.Tensor": np.minimum,
+    "maximum": larger,
+    "minimum": smaller,
+    "fmax": _ignoring_nan(np.less),
+    "fmin": _ignoring_nan(np.greater),
+    "clamp_min": larger,
+    "clamp_min.Tensor": larger,
+    "clamp_max": smaller,
+    "clamp_max.Tensor": smaller,
 }
 for _name, _function in _EXTREMES.items():
     rule(_name)(_of_two(_function))
@@ -184,9 +191,9 @@ for _name, _function in _EXTREMES.items():
 def _clamp(ctx: RuleContext, self: np.ndarray, low: Any = None, high: Any = None) -> np.ndarray:
     (x,) = ctx.promoted(self)
     if low is not None:
-        x = np.maximum(x, *ctx.promoted(low))
+        x = larger(x, *ctx.promoted(low))
     if high is not None:  # last, so that the upper bound wins where the two cross
-        x = np.minimum(x, *ctx.promoted(high))
+        x = smaller(x, *ctx.promoted(high))
     return x
 
 

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 from fuse.trace.spec import TensorSpec
+from fuse.versions import FLOAT8_MOST, float8_saturates
 
+_MOST = 2**63 - 1
 _WIDE = {"float16": "float32", "bfloat16": "float32"}
 
 
@@ -54,7 +56,7 @@ def convert(value: Any, dtype: str) -> np.ndarray:
     around; a float becomes an integer by truncation, and out of range as x86 does it.
     """
     if isinstance(value, int) and not isinstance(value, bool):
-        value = np.array(value % 2**64, np.uint64).view(np.int64)
+        value = np.array(value) if value > _MOST else np.array(value % 2**64, np.uint64).view("i8")
     array = np.asarray(value)
     if array.dtype == dtype:
         return array
@@ -64,6 +66,8 @@ def convert(value: Any, dtype: str) -> np.ndarray:
         array = np.real(array)
     if "int" in dtype and "float" in array.dtype.name:
         return _truncated(array, dtype)
+    if dtype == "float8_e4m3fn" and float8_saturates():
+        array = np.clip(array.astype(np.float32), -FLOAT8_MOST, FLOAT8_MOST)
     converted: np.ndarray = array.astype(dtype)
     return converted
 

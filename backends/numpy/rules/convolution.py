@@ -14,11 +14,11 @@ convolution is the second line, and the first and third are its gradients.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from fuse.backends.convolution import Window, backward, backward_overrideable, forward
 from fuse.backends.numpy.rules.registry import RuleContext, rule
 from fuse.backends.numpy.rules.windows import cropped, padded, taps
 
@@ -26,27 +26,10 @@ Array = np.ndarray
 Gradients = tuple[Array | None, Array | None, Array | None]
 
 
-@dataclass(frozen=True)
-class Window:
-    """The attributes of a convolution, one entry a spatial dimension."""
-
-    stride: tuple[int, ...]
-    padding: tuple[int, ...]
-    dilation: tuple[int, ...]
-    groups: int
-
-    @classmethod
-    def of(cls, dims: int, *attributes: tuple[int, ...], groups: int) -> Window:
-        """Repeat attributes of length one for every spatial dimension."""
-        stride, padding, dilation = (
-            tuple(value) * dims if len(value) == 1 else tuple(value) for value in attributes
-        )
-        return cls(stride, padding, dilation, groups)
-
-    def taps(self, y: Array, w: Array) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...]]]:
-        """For every place in the kernel: its index into ``w``, and what it reads of ``x``."""
-        places = taps(y.shape[2:], w.shape[2:], self.stride, self.dilation)
-        return (((..., *place), under) for place, under in places)
+def _places(window: Window, y: Array, w: Array) -> Iterator[tuple[Any, Any]]:
+    """For every place in the kernel: its index into ``w``, and what it reads of ``x``."""
+    places = taps(y.shape[2:], w.shape[2:], window.stride, window.dilation)
+    return (((..., *place), under) for place, under in places)
 
 
 def _grouped(value: Array, axis: int, groups: int) -> Array:
@@ -66,7 +49,7 @@ def correlate(x: Array, w: Array, window: Window, shape: Sequence[int]) -> Array
     source, weights = padded(x, window.padding), _grouped(w, 0, window.groups)
     y = np.zeros(shape, x.dtype)
     total = _columns(y, window.groups)
-    for place, under in window.taps(y, w):
+    for place, under in _places(window, y, w):
         total += weights[place] @ _columns(source[under], window.groups)
     return y
 
@@ -75,7 +58,7 @@ def spread(y: Array, w: Array, window: Window, shape: Sequence[int]) -> Array:
     """The transpose of ``correlate`` in ``x``, which has ``shape``."""
     full = padded(np.zeros(shape, y.dtype), window.padding)
     values, weights = _columns(y, window.groups), _grouped(w, 0, window.groups)
-    for place, under in window.taps(y, w):
+    for place, under in _places(window, y, w):
         part = weights[place].swapaxes(-1, -2) @ values
         full[under] += part.reshape(full[under].shape)
     return cropped(full, window.padding)
@@ -85,28 +68,18 @@ def pair(x: Array, y: Array, window: Window, shape: Sequence[int]) -> Array:
     """The transpose of ``correlate`` in ``w``, which has ``shape``."""
     source, values = padded(x, window.padding), _columns(y, window.groups)
     w = np.zeros(shape, x.dtype)
-    for place, under in window.taps(y, w):
+    for place, under in _places(window, y, w):
         products = values @ _columns(source[under], window.groups).swapaxes(-1, -2)
         w[place] = products.sum(axis=0).reshape(w[place].shape)
     return w
 
 
 @rule("convolution", "convolution_overrideable")
+@forward
 def _convolution(
-    ctx: RuleContext,
-    x: Array,
-    weight: Array,
-    bias: Array | None,
-    stride: tuple[int, ...],
-    padding: tuple[int, ...],
-    dilation: tuple[int, ...],
-    transposed: bool,
-    output_padding: tuple[int, ...],
-    groups: int,
+    ctx: RuleContext, x: Array, weight: Array, bias: Array | None, window: Window
 ) -> Array:
-    """``output_padding`` only says which of several sizes a transposed result has."""
-    window = Window.of(x.ndim - 2, stride, padding, dilation, groups=groups)
-    apply = spread if transposed else correlate
+    apply = spread if window.transposed else correlate
     result = apply(ctx.widened(x), ctx.widened(weight), window, ctx.out[0].shape)
     if bias is None:
         return result
@@ -114,61 +87,24 @@ def _convolution(
 
 
 def _gradients(
-    ctx: RuleContext,
-    operands: tuple[Array, Array, Array],
-    window: Window,
-    transposed: bool,
-    output_mask: tuple[bool, ...],
+    ctx: RuleContext, grad: Array, x: Array, weight: Array, window: Window, mask: tuple[bool, ...]
 ) -> Gradients:
     """Gradients of input, weight and bias; ``None`` where the mask asks for none."""
-    grad, x, weight = (ctx.widened(operand) for operand in operands)
+    grad, x, weight = (ctx.widened(operand) for operand in (grad, x, weight))
     grad_input = grad_weight = grad_bias = None
-    if output_mask[0]:
-        apply = correlate if transposed else spread
+    if mask[0]:
+        apply = correlate if window.transposed else spread
         grad_input = apply(grad, weight, window, x.shape)
-    if output_mask[1]:
-        large, small = (grad, x) if transposed else (x, grad)
+    if mask[1]:
+        large, small = (grad, x) if window.transposed else (x, grad)
         grad_weight = pair(large, small, window, weight.shape)
-    if output_mask[2]:
+    if mask[2]:
         grad_bias = grad.sum(axis=(0, *range(2, grad.ndim)))
     return grad_input, grad_weight, grad_bias
 
 
-@rule("convolution_backward")
-def _convolution_backward(
-    ctx: RuleContext,
-    grad: Array,
-    x: Array,
-    weight: Array,
-    bias_sizes: tuple[int, ...] | None,
-    stride: tuple[int, ...],
-    padding: tuple[int, ...],
-    dilation: tuple[int, ...],
-    transposed: bool,
-    output_padding: tuple[int, ...],
-    groups: int,
-    output_mask: tuple[bool, ...],
-) -> Gradients:
-    window = Window.of(x.ndim - 2, stride, padding, dilation, groups=groups)
-    return _gradients(ctx, (grad, x, weight), window, transposed, output_mask)
-
-
-@rule("convolution_backward_overrideable")
-def _convolution_backward_overrideable(
-    ctx: RuleContext,
-    grad: Array,
-    x: Array,
-    weight: Array,
-    stride: tuple[int, ...],
-    padding: tuple[int, ...],
-    dilation: tuple[int, ...],
-    transposed: bool,
-    output_padding: tuple[int, ...],
-    groups: int,
-    output_mask: tuple[bool, ...],
-) -> Gradients:
-    window = Window.of(x.ndim - 2, stride, padding, dilation, groups=groups)
-    return _gradients(ctx, (grad, x, weight), window, transposed, output_mask)
+rule("convolution_backward")(backward(_gradients))
+rule("convolution_backward_overrideable")(backward_overrideable(_gradients))
 
 
 @rule("conv_tbc")

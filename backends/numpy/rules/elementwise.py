@@ -50,6 +50,19 @@ def like(x: np.ndarray, number: Any) -> np.ndarray:
     return convert(number, x.dtype.name)
 
 
+def larger(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """The larger of two, NaN where either is; of equal ones, zeros of two signs, the first.
+
+    So PyTorch's CPU has it, but for long rows of two tensors, where some are the second.
+    """
+    return np.where(np.less(x, y) | is_nan(y), y, x)
+
+
+def smaller(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """The smaller of two, as ``larger``."""
+    return np.where(np.greater(x, y) | is_nan(y), y, x)
+
+
 def make_complex(real: np.ndarray, imag: np.ndarray) -> np.ndarray:
     """``real + i imag``, built from its parts so that infinities stay in theirs."""
     real, imag = np.broadcast_arrays(real, imag)

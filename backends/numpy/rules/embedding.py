@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
+from fuse.backends.embedding import (
+    MAX,
+    MEAN,
+    SUM,
+    backward,
+    bag_backward,
+    refuse_bag_backward,
+    refuse_dense_bag_backward,
+    refuse_sparse,
+)
 from fuse.backends.numpy.rules.registry import RuleContext, rule
 
 Array = np.ndarray
-_SUM, _MEAN, _MAX = 0, 1, 2  # EmbeddingBagMode of ATen/native/EmbeddingBag.h
-_SPARSE = "a sparse gradient"
-_SCALED_BAG = "scale_grad_by_freq of an embedding bag"
 
 
 @rule("embedding")
@@ -56,24 +62,7 @@ def _embedding_dense_backward(
     return _summed_rows(grad, indices.reshape(-1), rows, padding_idx, scale_grad_by_freq)
 
 
-def _refuse_sparse(*arguments: Any) -> str | None:
-    return _SPARSE if arguments[-1] else None
-
-
-@rule("embedding_backward", refuse=_refuse_sparse)
-def _embedding_backward(
-    ctx: RuleContext,
-    grad: Array,
-    indices: Array,
-    num_weights: int,
-    padding_idx: int,
-    scale_grad_by_freq: bool,
-    sparse: bool,
-) -> Array:
-    result: Array = _embedding_dense_backward(
-        ctx, grad, indices, num_weights, padding_idx, scale_grad_by_freq
-    )
-    return result
+rule("embedding_backward", refuse=refuse_sparse)(backward(_embedding_dense_backward))
 
 
 @rule("embedding_renorm")
@@ -135,59 +124,20 @@ def _embedding_bag(
     counts = np.bincount(bag[valid], minlength=total.shape[0])
     for number, positions in _members(bag, total.shape[0], valid):
         rows = wide[indices[positions]]
-        if mode == _MAX:
+        if mode == MAX:
             total[number] = rows.max(axis=0)
             last[number] = indices[positions[rows.argmax(axis=0)]]
             continue
         if per_sample_weights is not None:
             rows = rows * ctx.widened(per_sample_weights)[positions, None]
-        total[number] = rows.sum(axis=0) / (counts[number] if mode == _MEAN else 1)
+        total[number] = rows.sum(axis=0) / (counts[number] if mode == MEAN else 1)
     if bag_list.shape == bag.shape:
         bag_list = bag
-    if mode != _SUM and indices.size:
+    if mode != SUM and indices.size:
         sizes = _resized(counts, sizes.shape)
-    if mode == _MEAN and indices.size:
+    if mode == MEAN and indices.size:
         last = _resized(counts, last.shape)
     return total, bag_list, sizes, last
-
-
-def _refuse_bag(mode: int, scale_grad_by_freq: bool, sparse: bool) -> str | None:
-    """PyTorch's CPU kernel scales by the count of another index than the row's own.
-
-    It reads ``counts[indices_data[i]]`` in EmbeddingBag.cpp, where i numbers distinct rows.
-    """
-    if sparse:
-        return _SPARSE
-    return _SCALED_BAG if scale_grad_by_freq and mode != _MAX else None
-
-
-def _refuse_bag_backward(*arguments: Any) -> str | None:
-    scaled, mode, sparse = arguments[8:11]
-    return _refuse_bag(mode, scaled, sparse)
-
-
-@rule("_embedding_bag_backward", refuse=_refuse_bag_backward)
-def _embedding_bag_backward(
-    ctx: RuleContext,
-    grad: Array,
-    indices: Array,
-    offsets: Array,
-    offset2bag: Array,
-    bag_size: Array,
-    maximum_indices: Array,
-    num_weights: int,
-    scale_grad_by_freq: bool,
-    mode: int,
-    sparse: bool,
-    per_sample_weights: Array | None,
-    padding_idx: int,
-) -> Array:
-    bag = _bag_list(offset2bag, offsets, indices)
-    result: Array = _embedding_bag_dense_backward(
-        ctx, grad, indices, bag, bag_size, maximum_indices, num_weights, scale_grad_by_freq,
-        mode, per_sample_weights, padding_idx,
-    )  # fmt: skip
-    return result
 
 
 def _bag_list(offset2bag: Array, offsets: Array, indices: Array) -> Array:
@@ -195,12 +145,7 @@ def _bag_list(offset2bag: Array, offsets: Array, indices: Array) -> Array:
     return offset2bag if offset2bag.size else _bag_of(offsets, indices.size)
 
 
-def _refuse_dense_bag(*arguments: Any) -> str | None:
-    scaled, mode = arguments[7:9]
-    return _refuse_bag(mode, scaled, False)
-
-
-@rule("_embedding_bag_dense_backward", refuse=_refuse_dense_bag)
+@rule("_embedding_bag_dense_backward", refuse=refuse_dense_bag_backward)
 def _embedding_bag_dense_backward(
     ctx: RuleContext,
     grad: Array,
@@ -216,18 +161,23 @@ def _embedding_bag_dense_backward(
 ) -> Array:
     rows, width = ctx.out[0].shape
     grad, bag_size = ctx.widened(grad), bag_size[: grad.shape[0], None]
-    if mode == _MAX:
+    if mode == MAX:
         # An empty bag's indices are 0 and its gradient belongs to no row.
         taken = np.where(bag_size > 0, grad, np.zeros((), grad.dtype))
         total = np.zeros((rows, width), grad.dtype)
         np.add.at(total, (maximum_indices, np.arange(width)), taken)
         return total
-    if mode == _MEAN:
+    if mode == MEAN:
         grad = grad / np.maximum(bag_size, 1).astype(grad.dtype)
     spread = grad[offset2bag]
     if per_sample_weights is not None:
         spread = spread * ctx.widened(per_sample_weights)[:, None]
     return _summed_rows(spread, indices, rows, padding_idx, False)
+
+
+rule("_embedding_bag_backward", refuse=refuse_bag_backward)(
+    bag_backward(_embedding_bag_dense_backward, _bag_list)
+)
 
 
 @rule("_embedding_bag_per_sample_weights_backward")

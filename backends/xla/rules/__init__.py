@@ -4,6 +4,7 @@ import fuse.backends.xla.rules.activation  # noqa: F401
 import fuse.backends.xla.rules.adaptive_pooling  # noqa: F401
 import fuse.backends.xla.rules.arithmetic  # noqa: F401
 import fuse.backends.xla.rules.attention  # noqa: F401
+import fuse.backends.xla.rules.batch_norm  # noqa: F401
 import fuse.backends.xla.rules.bessel  # noqa: F401
 import fuse.backends.xla.rules.comparison  # noqa: F401
 import fuse.backends.xla.rules.convolution  # noqa: F401

@@ -18,8 +18,10 @@ from fuse.backends.xla.rules.elementwise import (
     dtype_of,
     exact,
     is_complex,
+    larger,
     like,
     select,
+    smaller,
     spread,
     widened,
 )
@@ -39,7 +41,7 @@ def _positive(x: Value) -> Value:
 
 @rule("relu")
 def _relu(ctx: RuleContext, self: Value) -> Value:
-    return lax.max(self, _zero(self))
+    return larger(self, _zero(self))
 
 
 @rule("leaky_relu")
@@ -103,7 +105,7 @@ def _threshold_backward(ctx: RuleContext, grad: Value, self: Value, threshold: V
 
 @rule("hardtanh")
 def _hardtanh(ctx: RuleContext, self: Value, min_val: Value = -1, max_val: Value = 1) -> Value:
-    return lax.min(lax.max(self, like(self, min_val)), like(self, max_val))
+    return smaller(larger(self, like(self, min_val)), like(self, max_val))
 
 
 @rule("hardtanh_backward")

@@ -26,7 +26,7 @@ they lie. It keeps neither scores nor weights in memory.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -52,6 +52,13 @@ class _Scores:
     def of(cls, query: jax.Array, scale: Any, causal: bool, bias: jax.Array | None) -> _Scores:
         width = max(query.shape[-1], 1)
         return cls(1 / math.sqrt(width) if scale is None else scale, causal, bias)
+
+    def of_every(self, count: int) -> _Scores:
+        """The scores of every ``count``-th head."""
+        bias = self.bias
+        if bias is not None and bias.ndim > 2 and bias.shape[-3] > 1:
+            bias = bias[..., ::count, :, :]
+        return _Scores(self.scale, self.causal, bias)
 
     def masked(self, scores: jax.Array, lead: tuple[int, ...]) -> jax.Array:
         """Add the bias to ``scores[*, L, S]`` and remove later keys; ``lead`` unflattens ``*``."""
@@ -107,6 +114,49 @@ def _ungroup(grad: jax.Array, like: jax.Array, heads: int) -> jax.Array:
     return jnp.sum(grad.reshape(*like.shape[:-2], each, *like.shape[-2:]), axis=-3)
 
 
+def _can_join(count: int, *values: jax.Array) -> bool:
+    """Whether ``count`` heads can be one: ``Setting.joined_heads`` asks what that would cost."""
+    return count > 1 and all(one.ndim > 3 and one.shape[-3] % count == 0 for one in values)
+
+
+def _joined(value: jax.Array, count: int) -> jax.Array:
+    """``[*, h, n, d]`` as ``[*, h / count, n, d * count]``, the heads of a row side by side."""
+    *lead, heads, rows, width = value.shape
+    rowwise = jnp.swapaxes(value, -3, -2).reshape(*lead, rows, heads // count, width * count)
+    return jnp.swapaxes(rowwise, -3, -2)
+
+
+def _parted(value: jax.Array, count: int) -> jax.Array:
+    """The inverse of ``_joined``."""
+    *lead, heads, rows, width = value.shape
+    rowwise = jnp.swapaxes(value, -3, -2).reshape(*lead, rows, heads * count, width // count)
+    return jnp.swapaxes(rowwise, -3, -2)
+
+
+def _kept(ctx: RuleContext, value: jax.Array) -> jax.Array:
+    """A value that is kept on the CPU platform; a TPU's products compute their operands."""
+    return materialised(value) if ctx.platform.name == "cpu" else value
+
+
+def _products(ctx: RuleContext, q: jax.Array, k: jax.Array, scale: float) -> jax.Array:
+    """Scaled products of queries and keys: of the smaller array where that is exact enough."""
+    if ctx.platform.name == "cpu":
+        return _times_transposed(ctx, q * scale, k)
+    return _times_transposed(ctx, q, k) * scale
+
+
+def _as(ctx: RuleContext, value: jax.Array, like: jax.Array) -> jax.Array:
+    """A factor in the dtype of the other one: half precision is multiplied as such where the
+    platform adds up the products in float32. So PyTorch's own fused kernels do.
+    """
+    return value if ctx.platform.name == "cpu" else value.astype(like.dtype)
+
+
+def _operands(ctx: RuleContext, *values: jax.Array) -> list[jax.Array]:
+    """The operands of products: in float32 on the CPU platform, elsewhere as they are."""
+    return [ctx.widened(value) if ctx.platform.name == "cpu" else value for value in values]
+
+
 def _attend(
     ctx: RuleContext, query: jax.Array, key: jax.Array, value: jax.Array, scores: _Scores
 ) -> tuple[jax.Array, jax.Array]:
@@ -115,18 +165,22 @@ def _attend(
     A query that may see no key has output 0 and logarithm 0, as on PyTorch's CPU.
     """
     lead, heads = query.shape[:-2], query.shape[-3]
+    if _can_join(ctx.joined_heads, query, key, value):
+        q, k, v = (_joined(one, ctx.joined_heads) for one in (query, key, value))
+        alone, every = replace(ctx, joined_heads=1), scores.of_every(ctx.joined_heads)
+        made, log = _attend(alone, q, k, v, every)
+        return _parted(made, ctx.joined_heads), jnp.repeat(log, ctx.joined_heads, -2)
     if _by_library(ctx, scores, query, key, value):
         return _library(ctx, scores, query, key, value)
-    query, key, value = (ctx.widened(operand) for operand in (query, key, value))
-    q, k, v = (_flat(operand, heads) for operand in (query, key, value))
-    weights = scores.masked(_times_transposed(ctx, q * scores.scale, k), lead)
+    q, k, v = (_flat(one, heads) for one in _operands(ctx, query, key, value))
+    weights = scores.masked(_products(ctx, q, k, scores.scale), lead)
     top = jnp.max(weights, -1, keepdims=True, initial=-jnp.inf)
     top = jnp.where(top == -jnp.inf, 0, top)
-    weights = materialised(jnp.exp(weights - top))
+    weights = _kept(ctx, jnp.exp(weights - top))
     total = jnp.sum(weights, -1, keepdims=True)
     if scores.bias is not None or k.shape[1] == 0:  # otherwise every query sees a key
         total = jnp.where(total == 0, 1, total)
-    output = _times(ctx, weights, v) / total
+    output = _times(ctx, _as(ctx, weights, v), v) / total
     logarithm = top + jnp.log(total)
     return output.reshape(*lead, *output.shape[1:]), logarithm.reshape(*lead, q.shape[1])
 
@@ -144,20 +198,29 @@ def _attend_gradient(
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array | None]:
     """Gradients of query, key, value and, where it is wanted, of an additive bias."""
     lead, heads = query.shape[:-2], query.shape[-3]
+    if not of_bias and _can_join(ctx.joined_heads, query, key, value):
+        alone, every = replace(ctx, joined_heads=1), scores.of_every(ctx.joined_heads)
+        g, q, k, v, o = (
+            _joined(one, ctx.joined_heads) for one in (grad, query, key, value, output)
+        )
+        log = logarithm[..., :: ctx.joined_heads, :]
+        made = _attend_gradient(alone, g, q, k, v, o, log, every)
+        first, second, third = (_parted(one, ctx.joined_heads) for one in made[:3])
+        return first, second, third, None
     if not of_bias and _by_library(ctx, scores, query, key, value, grad, output, logarithm):
-        operands = {"grad": grad, "query": query, "key": key, "value": value, "out": output}
-        return _library_gradient(ctx, scores, operands, logarithm)
-    wide = [ctx.widened(operand) for operand in (grad, query, key, value, output)]
-    g, q, k, v, o = (_flat(operand, heads) for operand in wide)
-    q = q * scores.scale
-    product = _times_transposed(ctx, q, k)
+        named = {"grad": grad, "query": query, "key": key, "value": value, "out": output}
+        return _library_gradient(ctx, scores, named, logarithm)
+    operands = _operands(ctx, grad, query, key, value, output)
+    g, q, k, v, o = (_flat(operand, heads) for operand in operands)
+    product = _products(ctx, q, k, scores.scale)
     exponent = scores.masked(product, lead) - logarithm.reshape(-1, q.shape[1], 1)
-    weights = materialised(jnp.exp(exponent))
-    mean = jnp.sum(g * o, -1, keepdims=True)
-    change = materialised(weights * (_times_transposed(ctx, g, v) - mean))
-    grad_query = (_times(ctx, change, k) * scores.scale).reshape(query.shape)
-    grad_key = _ungroup(_transposed_times(ctx, change, q), key, heads)
-    grad_value = _ungroup(_transposed_times(ctx, weights, g), value, heads)
+    weights = _kept(ctx, jnp.exp(exponent))
+    mean = jnp.sum(ctx.widened(g) * ctx.widened(o), -1, keepdims=True)
+    change = weights * (_times_transposed(ctx, g, v) - mean)
+    scaled = _kept(ctx, _as(ctx, change * scores.scale, k))
+    grad_query = _times(ctx, scaled, k).reshape(query.shape)
+    grad_key = _ungroup(_transposed_times(ctx, scaled, q), key, heads)
+    grad_value = _ungroup(_transposed_times(ctx, _as(ctx, weights, g), g), value, heads)
     bias, grad_bias = scores.bias, None
     if of_bias and bias is not None and bias.dtype != jnp.bool_:
         full = change.reshape(*lead, *change.shape[1:])

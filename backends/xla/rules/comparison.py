@@ -18,8 +18,10 @@ from fuse.backends.xla.rules.elementwise import (
     is_complex,
     is_float,
     is_negative,
+    larger,
     like,
     select,
+    smaller,
     spread,
 )
 from fuse.backends.xla.rules.registry import Rule, rule
@@ -194,25 +196,25 @@ def _largest(x: Value) -> float:
 # --- larger and smaller ------------------------------------------------------
 
 
-def _ignoring_nan(function: Function) -> Function:
+def _ignoring_nan(beats: Function) -> Function:
     def pick(x: Value, y: Value) -> Value:
-        best = function(x, y)
-        if not is_float(dtype_of(x)):
-            return best
-        return select(is_nan(x), y, select(is_nan(y), x, best))
+        other = beats(x, y)
+        if is_float(dtype_of(x)):
+            other = lax.bitwise_or(other, is_nan(x))
+        return select(other, y, x)
 
     return pick
 
 
 _EXTREMES: dict[str, Function] = {
-    "maximum": lax.max,  # propagates NaN, in XLA as in PyTorch
-    "minimum": lax.min,
-    "fmax": _ignoring_nan(lax.max),
-    "fmin": _ignoring_nan(lax.min),
-    "clamp_min": lax.max,
-    "clamp_min.Tensor": lax.max,
-    "clamp_max": lax.min,
-    "clamp_max.Tensor": lax.min,
+    "maximum": larger,
+    "minimum": smaller,
+    "fmax": _ignoring_nan(lax.lt),
+    "fmin": _ignoring_nan(lax.gt),
+    "clamp_min": larger,
+    "clamp_min.Tensor": larger,
+    "clamp_max": smaller,
+    "clamp_max.Tensor": smaller,
 }
 for _name, _function in _EXTREMES.items():
     rule(_name)(_of_two(_function))
@@ -223,9 +225,9 @@ def _clamp(ctx: RuleContext, self: Value, min: Value = None, max: Value = None) 
     bounds = [bound for bound in (min, max) if bound is not None]
     x, *bounds = exact(ctx, self, *bounds)
     if min is not None:
-        x = lax.max(x, bounds.pop(0))
+        x = larger(x, bounds.pop(0))
     if max is not None:  # last, so that the upper bound wins where the two cross
-        x = lax.min(x, bounds[0])
+        x = smaller(x, bounds[0])
     return x
 
 

@@ -32,52 +32,19 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from fuse.backends.xla.rules.matmul import contract, precision
+from fuse.backends.convolution import Window, backward, backward_overrideable, forward
+from fuse.backends.xla.rules.matmul import SPLIT, contract, precision
 from fuse.backends.xla.rules.registry import RuleContext, rule
 
 _FEW_CHANNELS = 3
 _MOST_TAPS = 49
 _KERNEL_PRODUCTS = 6_000_000
-
-
-@dataclass(frozen=True)
-class Window:
-    """The attributes of a convolution, one entry a spatial dimension."""
-
-    stride: tuple[int, ...]
-    padding: tuple[int, ...]
-    dilation: tuple[int, ...]
-    transposed: bool
-    output_padding: tuple[int, ...]
-    groups: int
-
-    @classmethod
-    def of(
-        cls,
-        dims: int,
-        stride: tuple[int, ...],
-        padding: tuple[int, ...],
-        dilation: tuple[int, ...],
-        transposed: bool,
-        output_padding: tuple[int, ...],
-        groups: int,
-    ) -> Window:
-        """Repeat attributes of length one for every spatial dimension."""
-
-        def expand(value: tuple[int, ...]) -> tuple[int, ...]:
-            return tuple(value) * dims if len(value) == 1 else tuple(value)
-
-        return cls(
-            expand(stride), expand(padding), expand(dilation), transposed,
-            expand(output_padding), groups,
-        )  # fmt: skip
 
 
 Spelling = Callable[[RuleContext, jax.Array, jax.Array, Window], jax.Array]
@@ -97,6 +64,13 @@ def convolve(ctx: RuleContext, x: jax.Array, weight: jax.Array, window: Window) 
             (r - p, r - p + extra)
             for r, p, extra in zip(reach, window.padding, window.output_padding, strict=True)
         ]
+    if ctx.platform.name == "tpu" and str(x.dtype) in SPLIT:
+        # The TPU's compiler refuses a convolution of 64-bit integers: windows, then products.
+        edges = [(*p, d - 1) for p, d in zip(padding, input_dilation, strict=True)]
+        x = lax.pad(x, jnp.zeros((), x.dtype), [(0, 0, 0), (0, 0, 0), *edges])
+        none = (0,) * len(sizes)
+        plain = Window.of(len(sizes), strides, none, window.dilation, False, none, window.groups)
+        return _columns(ctx, x, weight, plain)
     return lax.conv_general_dilated(
         x,
         weight,
@@ -252,19 +226,10 @@ def _wide(ctx: RuleContext, *values: jax.Array) -> list[jax.Array]:
 
 
 @rule("convolution", "convolution_overrideable")
+@forward
 def _convolution(
-    ctx: RuleContext,
-    x: jax.Array,
-    weight: jax.Array,
-    bias: jax.Array | None,
-    stride: tuple[int, ...],
-    padding: tuple[int, ...],
-    dilation: tuple[int, ...],
-    transposed: bool,
-    output_padding: tuple[int, ...],
-    groups: int,
+    ctx: RuleContext, x: jax.Array, weight: jax.Array, bias: jax.Array | None, window: Window
 ) -> jax.Array:
-    window = Window.of(x.ndim - 2, stride, padding, dilation, transposed, output_padding, groups)
     x, weight = _wide(ctx, x, weight)
     if math.prod(ctx.out[0].shape) == 0 or x.size == 0:
         result = jnp.zeros(ctx.out[0].shape, x.dtype)
@@ -283,11 +248,11 @@ def _gradients(
     x: jax.Array,
     weight: jax.Array,
     window: Window,
-    output_mask: tuple[bool, ...],
+    mask: tuple[bool, ...],
 ) -> tuple[jax.Array | None, jax.Array | None, jax.Array | None]:
     """Gradients of input, weight and bias; ``None`` where the mask asks for none."""
     grad, x, weight = _wide(ctx, grad, x, weight)
-    wants_input, wants_weight, wants_bias = output_mask
+    wants_input, wants_weight, wants_bias = mask
     grad_input = grad_weight = grad_bias = None
     empty = grad.size == 0 or x.size == 0
     if wants_input:
@@ -336,41 +301,8 @@ def _grad_weight(
     return _transpose(lambda value: spelling(ctx, x, value, window), weight, grad)
 
 
-@rule("convolution_backward")
-def _convolution_backward(
-    ctx: RuleContext,
-    grad: jax.Array,
-    x: jax.Array,
-    weight: jax.Array,
-    bias_sizes: tuple[int, ...] | None,
-    stride: tuple[int, ...],
-    padding: tuple[int, ...],
-    dilation: tuple[int, ...],
-    transposed: bool,
-    output_padding: tuple[int, ...],
-    groups: int,
-    output_mask: tuple[bool, ...],
-) -> tuple[jax.Array | None, jax.Array | None, jax.Array | None]:
-    window = Window.of(x.ndim - 2, stride, padding, dilation, transposed, output_padding, groups)
-    return _gradients(ctx, grad, x, weight, window, output_mask)
-
-
-@rule("convolution_backward_overrideable")
-def _convolution_backward_overrideable(
-    ctx: RuleContext,
-    grad: jax.Array,
-    x: jax.Array,
-    weight: jax.Array,
-    stride: tuple[int, ...],
-    padding: tuple[int, ...],
-    dilation: tuple[int, ...],
-    transposed: bool,
-    output_padding: tuple[int, ...],
-    groups: int,
-    output_mask: tuple[bool, ...],
-) -> tuple[jax.Array | None, jax.Array | None, jax.Array | None]:
-    window = Window.of(x.ndim - 2, stride, padding, dilation, transposed, output_padding, groups)
-    return _gradients(ctx, grad, x, weight, window, output_mask)
+rule("convolution_backward")(backward(_gradients))
+rule("convolution_backward_overrideable")(backward_overrideable(_gradients))
 
 
 @rule("conv_tbc")

@@ -7,6 +7,7 @@ the traced program free of broadcasts.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
@@ -14,6 +15,7 @@ import numpy as np
 from jax import lax
 
 from fuse.backends.xla.rules.context import RuleContext
+from fuse.versions import FLOAT8_MOST, float8_saturates
 
 Value = Any
 
@@ -26,6 +28,13 @@ COMPLEX_OF = {"float32": "complex64", "float64": "complex128"}
 # take the low bits of that conversion.
 _INTERMEDIATE = {"int8": "int32", "uint8": "int64", "int16": "int32", "uint16": "int32"}
 _INTERMEDIATE["uint32"] = "int64"
+
+# Where subnormal numbers begin, for dtypes whose arithmetic takes them for zero; half precision is
+# computed in float32: see fuse.backends.subnormals.
+_TINY = {"float32": 2.0**-126, "bfloat16": 2.0**-126, "float64": 2.0**-1022}
+
+# The 8-bit float that has neither infinities nor room for what is past its largest number.
+_SATURATED = "float8_e4m3fn" if float8_saturates() else ""
 
 
 def is_float(dtype: str) -> bool:
@@ -58,6 +67,10 @@ def cast(value: Value, dtype: str) -> Value:
     if is_number(value):
         if not is_complex(dtype) and isinstance(value, (complex, np.complexfloating)):
             value = value.real
+        if dtype in _TINY and abs(value) < _TINY[dtype]:
+            value = 0.0 * value  # XLA works constants out with all their digits
+        if dtype == _SATURATED:
+            value = np.clip(value, -FLOAT8_MOST, FLOAT8_MOST)
         with np.errstate(over="ignore", invalid="ignore"):  # 1e300 is inf in float32
             return np.asarray(value).astype(dtype)[()]
     if value.dtype == dtype:
@@ -66,6 +79,13 @@ def cast(value: Value, dtype: str) -> Value:
         # XLA makes a selection of a product with a converted bool: inf * 0 would be 0 and
         # not NaN. It does not see through a conversion by way of an integer.
         value = lax.convert_element_type(value, np.uint8)
+    if value.ndim == 0 and dtype_of(value) == "float64" and dtype in _TINY:
+        # A number that varies: XLA compares it, and what it is converted to, as float64.
+        small = lax.lt(lax.abs(value), np.float64(_TINY[dtype]))
+        value = select(small, np.float64(0), value)
+    if dtype == _SATURATED:
+        value = cast(value, "float32")
+        value = lax.clamp(like(value, -FLOAT8_MOST), value, like(value, FLOAT8_MOST))
     return lax.convert_element_type(value, np.dtype(dtype))
 
 
@@ -169,6 +189,26 @@ def like(value: Value, number: Value) -> Value:
 def widened(value: Value) -> Value:
     """The value in the dtype PyTorch's CPU computes in: half precision becomes float32."""
     return cast(value, WIDE.get(dtype_of(value), dtype_of(value)))
+
+
+def larger(x: Value, y: Value) -> Value:
+    """The larger of two, NaN where either is; of equal ones, zeros of two signs, the first.
+
+    So PyTorch's CPU has it, but for long rows of two tensors, where some are the second.
+    """
+    return lax.max(x, y) if not is_float(dtype_of(x)) else select(_prefers(lax.lt, x, y), y, x)
+
+
+def smaller(x: Value, y: Value) -> Value:
+    """The smaller of two, as ``larger``."""
+    return lax.min(x, y) if not is_float(dtype_of(x)) else select(_prefers(lax.gt, x, y), y, x)
+
+
+def _prefers(beats: Callable[[Value, Value], Value], x: Value, y: Value) -> Value:
+    """Whether ``y`` is the one: where it beats ``x`` or is NaN; NaN in ``x`` stays."""
+    if is_number(y):
+        return np.True_ if np.isnan(y) else beats(x, y)
+    return lax.bitwise_or(beats(x, y), lax.ne(y, y))
 
 
 def is_negative(value: Value) -> Value:

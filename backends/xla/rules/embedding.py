@@ -13,11 +13,20 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from fuse.backends.embedding import (
+    MAX,
+    MEAN,
+    SUM,
+    backward,
+    bag_backward,
+    refuse_bag_backward,
+    refuse_dense_bag_backward,
+    refuse_sparse,
+)
 from fuse.backends.xla.rules.indexing import IN_BOUNDS, narrowed, take_along
-from fuse.backends.xla.rules.registry import RuleContext, Unsupported, rule
+from fuse.backends.xla.rules.registry import RuleContext, rule
 
 Array = jax.Array
-_SUM, _MEAN, _MAX = 0, 1, 2  # EmbeddingBagMode of ATen/native/EmbeddingBag.h
 
 
 @rule("embedding")
@@ -71,22 +80,7 @@ def _embedding_dense_backward(
     return _summed_rows(grad, index, rows, padding_idx, scale_grad_by_freq)
 
 
-@rule("embedding_backward")
-def _embedding_backward(
-    ctx: RuleContext,
-    grad: Array,
-    indices: Array,
-    num_weights: int,
-    padding_idx: int,
-    scale_grad_by_freq: bool,
-    sparse: bool,
-) -> Array:
-    if sparse:
-        raise Unsupported("a sparse gradient")
-    result: Array = _embedding_dense_backward(
-        ctx, grad, indices, num_weights, padding_idx, scale_grad_by_freq
-    )
-    return result
+rule("embedding_backward", refuse=refuse_sparse)(backward(_embedding_dense_backward))
 
 
 @rule("embedding_renorm")
@@ -158,43 +152,17 @@ def _embedding_bag(
     sizes = jnp.zeros(bags, "int32").at[bag].add(valid.astype("int32"), mode=IN_BOUNDS)
     # Empty where PyTorch's kernel needs no such list.
     bag_list = bag if bag_out.shape == bag.shape else zeros[1]
-    if mode == _MAX:
+    if mode == MAX:
         value, row = _largest(rows, index, bag, valid, bags)
         return value, bag_list, _resized(sizes, size_out.shape), row.astype(largest_out.dtype)
     if per_sample_weights is not None:
         rows = rows * _column(per_sample_weights, rows.dtype)
     rows = jnp.where(_column(valid, bool), rows, 0)
     total = jnp.zeros(out.shape, rows.dtype).at[bag].add(rows, mode=IN_BOUNDS)
-    if mode == _SUM:
+    if mode == SUM:
         return total, bag_list, zeros[2], zeros[3]
     mean = total / _column(jnp.maximum(sizes, 1), total.dtype)
     return mean, bag_list, _resized(sizes, size_out.shape), _resized(sizes, largest_out.shape)
-
-
-@rule("_embedding_bag_backward")
-def _embedding_bag_backward(
-    ctx: RuleContext,
-    grad: Array,
-    indices: Array,
-    offsets: Array,
-    offset2bag: Array,
-    bag_size: Array,
-    maximum_indices: Array,
-    num_weights: int,
-    scale_grad_by_freq: bool,
-    mode: int,
-    sparse: bool,
-    per_sample_weights: Array | None,
-    padding_idx: int,
-) -> Array:
-    if sparse:
-        raise Unsupported("a sparse gradient")
-    bag = _bag_list(offset2bag, offsets, indices)
-    result: Array = _embedding_bag_dense_backward(
-        ctx, grad, indices, bag, bag_size, maximum_indices, num_weights, scale_grad_by_freq,
-        mode, per_sample_weights, padding_idx,
-    )  # fmt: skip
-    return result
 
 
 def _bag_list(offset2bag: Array, offsets: Array, indices: Array) -> Array:
@@ -202,7 +170,7 @@ def _bag_list(offset2bag: Array, offsets: Array, indices: Array) -> Array:
     return offset2bag if offset2bag.size else _bag_of(offsets, indices.size, False)
 
 
-@rule("_embedding_bag_dense_backward")
+@rule("_embedding_bag_dense_backward", refuse=refuse_dense_bag_backward)
 def _embedding_bag_dense_backward(
     ctx: RuleContext,
     grad: Array,
@@ -216,27 +184,28 @@ def _embedding_bag_dense_backward(
     per_sample_weights: Array | None,
     padding_idx: int,
 ) -> Array:
-    if scale_grad_by_freq and mode != _MAX:
-        # PyTorch's CPU kernel divides by the count of another index than the row's own
-        # (`counts[indices_data[i]]` in EmbeddingBag.cpp, i numbering the distinct rows).
-        raise Unsupported("scale_grad_by_freq of an embedding bag")
     rows, width = ctx.out[0].shape
     grad, bag_size = ctx.widened(grad), bag_size[: grad.shape[0]]
     if indices.size == 0 or width == 0:
         return jnp.zeros((rows, width), grad.dtype)
-    if mode == _MAX:
+    if mode == MAX:
         # An empty bag's indices are 0 and its gradient belongs to no row.
         taken = jnp.where(_column(bag_size > 0, bool), grad, 0)
         columns = lax.broadcasted_iota("int32", grad.shape, 1)
         key = (narrowed(maximum_indices, rows), columns)
         return jnp.zeros((rows, width), grad.dtype).at[key].add(taken, mode=IN_BOUNDS)
-    if mode == _MEAN:
+    if mode == MEAN:
         grad = grad / _column(jnp.maximum(bag_size, 1), grad.dtype)
     spread = take_along(grad, offset2bag, 0)
     if per_sample_weights is not None:
         spread = spread * _column(per_sample_weights, grad.dtype)
     index = narrowed(indices, rows)
     return _summed_rows(spread, index, rows, padding_idx, False)
+
+
+rule("_embedding_bag_backward", refuse=refuse_bag_backward)(
+    bag_backward(_embedding_bag_dense_backward, _bag_list)
+)
 
 
 @rule("_embedding_bag_per_sample_weights_backward")

@@ -1,105 +1,66 @@
-"""XLA rules of PyTorch's fused optimizer steps, each over lists of parameters.
+"""XLA's arithmetic of PyTorch's fused optimizer steps.
 
-The formulas follow aten/src/ATen/native/cpu/Fused{Adam,SGD,Adagrad}Kernel.cpp. Gradients are
-among the results because unscaling writes them back; where ``found_inf`` is 1 nothing changes.
+The formulas follow aten/src/ATen/native/cpu/Fused{Adam,SGD,Adagrad}Kernel.cpp.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from fuse.backends.xla.rules.registry import Rule, RuleContext, rule
+from fuse.backends.fused_optimizers import Arrays, FusedOptimizers
+from fuse.backends.xla.rules.registry import RuleContext, rule
 
-Arrays = Sequence[jax.Array]
-Lists = tuple[list[jax.Array], ...]
-
-
-def _unscaled(grad: jax.Array, scale: jax.Array | None) -> jax.Array:
-    return grad if scale is None else (grad / scale).astype(grad.dtype)
+Array = jax.Array
 
 
-def _descent(
-    grad: jax.Array, parameter: jax.Array, maximize: bool, weight_decay: float
-) -> jax.Array:
+def _descent(grad: Array, parameter: Array, maximize: bool, weight_decay: float) -> Array:
     """The direction to go against, weight decay being part of the gradient."""
     value = -grad if maximize else grad
     return value if weight_decay == 0 else value + parameter * weight_decay
 
 
-def _kept(new: jax.Array, old: jax.Array, found_inf: jax.Array | None) -> jax.Array:
-    """``new`` in the dtype of ``old``, unless the gradients overflowed."""
+def _unscaled(grad: Array, scale: Array | None) -> Array:
+    return grad if scale is None else (grad / scale).astype(grad.dtype)
+
+
+def _kept(new: Array, old: Array, found_inf: Array | None) -> Array:
     new = new.astype(old.dtype)
     return new if found_inf is None else jnp.where(found_inf.reshape(()) == 1, old, new)
 
 
-def _settled(new: Lists, old: tuple[Arrays, ...], found_inf: jax.Array | None) -> Lists:
-    return tuple(
-        [_kept(a, b, found_inf) for a, b in zip(one, other, strict=True)]
-        for one, other in zip(new, old, strict=True)
-    )
+def _adam(
+    ctx: RuleContext,
+    decoupled: bool,
+    values: Arrays,
+    step: Array,
+    *,
+    lr: Any,
+    beta1: float,
+    beta2: float,
+    weight_decay: float,
+    eps: float,
+    maximize: bool,
+) -> Arrays:
+    parameter, grad, average, square, *largest = values
+    value = _descent(grad, parameter, maximize, 0 if decoupled else weight_decay)
+    if decoupled:
+        parameter = parameter * (1 - lr * weight_decay)
+    average = average + (1 - beta1) * (value - average)
+    square = beta2 * square + (1 - beta2) * value * value
+    largest = [jnp.maximum(one, square) for one in largest]
+    count = step.astype(jnp.float64)
+    root = jnp.sqrt(1 - beta2**count).astype(square.dtype)
+    size = (lr / (1 - beta1**count)).astype(parameter.dtype)
+    denominator = jnp.sqrt([square, *largest][-1]) / root + eps
+    return parameter - size * average / denominator, average, square, *largest
 
 
-def _adam(decoupled: bool) -> Rule:
-    def emit(
-        ctx: RuleContext,
-        parameters: Arrays,
-        grads: Arrays,
-        averages: Arrays,
-        squares: Arrays,
-        maxima: Arrays,
-        steps: Arrays,
-        *,
-        lr: Any,
-        beta1: float,
-        beta2: float,
-        weight_decay: float,
-        eps: float,
-        amsgrad: bool,
-        maximize: bool,
-        grad_scale: jax.Array | None = None,
-        found_inf: jax.Array | None = None,
-    ) -> Lists:
-        made: Lists = ([], [], [], [], [])
-        for index, parameter in enumerate(parameters):
-            grad = _unscaled(grads[index], grad_scale)
-            value = _descent(grad, parameter, maximize, 0 if decoupled else weight_decay)
-            if decoupled:
-                parameter = parameter * (1 - lr * weight_decay)
-            average = averages[index] + (1 - beta1) * (value - averages[index])
-            square = beta2 * squares[index] + (1 - beta2) * value * value
-            largest = jnp.maximum(maxima[index], square) if amsgrad else square
-            step = steps[index].astype(jnp.float64)
-            root = jnp.sqrt(1 - beta2**step).astype(square.dtype)
-            size = (lr / (1 - beta1**step)).astype(parameter.dtype)
-            denominator = jnp.sqrt(largest) / root + eps
-            made[0].append(parameter - size * average / denominator)
-            made[1].append(grad)
-            made[2].append(average)
-            made[3].append(square)
-            if amsgrad:
-                made[4].append(largest)
-        if not amsgrad:
-            made[4].extend(maxima)
-        old = (parameters, grads, averages, squares, maxima)
-        return _settled(made, old, found_inf)
-
-    return emit
-
-
-rule("_fused_adam", "_fused_adam.tensor_lr")(_adam(decoupled=False))
-rule("_fused_adamw", "_fused_adamw.tensor_lr")(_adam(decoupled=True))
-
-
-@rule("_fused_sgd", "_fused_sgd.tensor_lr")
 def _sgd(
     ctx: RuleContext,
-    parameters: Arrays,
-    grads: Arrays,
-    momenta: Arrays,
+    values: Arrays,
     *,
     weight_decay: float,
     momentum: float,
@@ -108,58 +69,33 @@ def _sgd(
     nesterov: bool,
     maximize: bool,
     is_first_step: bool,
-    grad_scale: jax.Array | None = None,
-    found_inf: jax.Array | None = None,
-) -> Lists:
-    made: Lists = ([], [], [])
-    for index, parameter in enumerate(parameters):
-        grad = _unscaled(grads[index], grad_scale)
-        value = _descent(grad, parameter, maximize, weight_decay)
-        if momentum != 0:
-            before = momenta[index]
-            buffer = value if is_first_step else momentum * before + (1 - dampening) * value
-            value = value + momentum * buffer if nesterov else buffer
-            made[2].append(buffer)
-        made[0].append(parameter - jnp.asarray(lr, parameter.dtype) * value)
-        made[1].append(grad)
-    if momentum == 0:
-        made[2].extend(momenta)
-    return _settled(made, (parameters, grads, momenta), found_inf)
+) -> Arrays:
+    parameter, grad, *buffers = values
+    value = _descent(grad, parameter, maximize, weight_decay)
+    lr = jnp.asarray(lr, parameter.dtype)
+    if not buffers:
+        return (parameter - lr * value,)
+    buffer = value if is_first_step else momentum * buffers[0] + (1 - dampening) * value
+    value = value + momentum * buffer if nesterov else buffer
+    return parameter - lr * value, buffer
 
 
-def _adagrad(keeps_steps: bool) -> Callable[..., Lists]:
-    def emit(
-        ctx: RuleContext,
-        parameters: Arrays,
-        grads: Arrays,
-        sums: Arrays,
-        steps: Arrays,
-        *,
-        lr: Any,
-        lr_decay: float,
-        weight_decay: float,
-        eps: float,
-        maximize: bool,
-        grad_scale: jax.Array | None = None,
-        found_inf: jax.Array | None = None,
-    ) -> Lists:
-        made: Lists = ([], [], [])
-        for index, parameter in enumerate(parameters):
-            grad = _unscaled(grads[index], grad_scale)
-            value = _descent(grad, parameter, maximize, weight_decay)
-            total = sums[index] + value * value
-            rate = lr / (1 + (steps[index].astype(jnp.float64) - 1) * lr_decay)
-            made[0].append(
-                parameter - rate.astype(parameter.dtype) * value / (jnp.sqrt(total) + eps)
-            )
-            made[1].append(grad)
-            made[2].append(total)
-        settled = _settled(made, (parameters, grads, sums), found_inf)
-        # The schema calls the steps written too; the kernel only reads them.
-        return (*settled, list(steps)) if keeps_steps else settled
-
-    return emit
+def _adagrad(
+    ctx: RuleContext,
+    values: Arrays,
+    step: Array,
+    *,
+    lr: Any,
+    lr_decay: float,
+    weight_decay: float,
+    eps: float,
+    maximize: bool,
+) -> Arrays:
+    parameter, grad, total = values
+    value = _descent(grad, parameter, maximize, weight_decay)
+    total = total + value * value
+    rate = (lr / (1 + (step.astype(jnp.float64) - 1) * lr_decay)).astype(parameter.dtype)
+    return parameter - rate * value / (jnp.sqrt(total) + eps), total
 
 
-rule("_fused_adagrad")(_adagrad(keeps_steps=True))
-rule("_fused_adagrad.tensor_lr")(_adagrad(keeps_steps=False))
+FusedOptimizers(_unscaled, _kept, _adam, _sgd, _adagrad).register(rule)

@@ -120,6 +120,24 @@ def _ormqr(
     return linalg.ormqr(a, tau, c, left=left, transpose=transpose)
 
 
+def _factors(
+    ctx: RuleContext, a: jax.Array, full_matrices: bool
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """The singular value decomposition, with vectors.
+
+    On a TPU it is an iteration of JAX's, of which libtpu 0.0.42 aborts where its counters have
+    64 bits.
+    """
+    if ctx.platform.name != "tpu":
+        u, s, vh = linalg.svd(a, full_matrices=full_matrices, compute_uv=True)
+        return u, s, vh
+    if a.dtype not in (jnp.float32, jnp.complex64):
+        raise Unsupported(f"the TPU's compiler has no singular vectors of {a.dtype}")
+    with jax.enable_x64(False):
+        u, s, vh = linalg.svd(a, full_matrices=full_matrices, compute_uv=True)
+    return u, s, vh
+
+
 @rule("_linalg_svd")
 def _svd(
     ctx: RuleContext,
@@ -135,7 +153,7 @@ def _svd(
             u, vh = _identity(u), _identity(vh)
         return u, s, vh
     if compute_uv:
-        u, s, vh = linalg.svd(a, full_matrices=full_matrices, compute_uv=True)
+        u, s, vh = _factors(ctx, a, full_matrices)
         return u, s, vh
     return u, linalg.svd(a, compute_uv=False), vh
 
@@ -196,7 +214,7 @@ def _pseudo_inverse(
         u, values = linalg.eigh(a, symmetrize_input=False)
         vh = adjoint(u)
     else:
-        u, values, vh = linalg.svd(a, full_matrices=False)
+        u, values, vh = _factors(ctx, a, full_matrices=False)
     size = jnp.abs(values)
     absolute = jnp.zeros((), size.dtype) if atol is None else atol.astype(size.dtype)
     if rtol is None:

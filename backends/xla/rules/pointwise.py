@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from fuse.backends.xla.rules.arithmetic import exp2, truncate
+from fuse.backends.xla.rules.arithmetic import copysign, exp2, truncate
 from fuse.backends.xla.rules.context import RuleContext
 from fuse.backends.xla.rules.elementwise import (
     Value,
@@ -41,8 +41,8 @@ def sign(x: Value) -> Value:
     dtype = dtype_of(x)
     if dtype == "bool":
         return x
-    if is_float(dtype):
-        return select(lax.ne(x, x), like(x, 0), lax.sign(x))
+    if is_float(dtype):  # of a negative zero, too
+        return select(lax.bitwise_or(lax.ne(x, x), lax.eq(x, like(x, 0))), like(x, 0), lax.sign(x))
     return lax.sign(x)
 
 
@@ -127,6 +127,35 @@ def _exp2(x: Value) -> Value:
     return lax.exp(_times(math.log(2))(x)) if is_complex(dtype_of(x)) else exp2(x)
 
 
+def _half_exp(size: Value) -> Value:
+    """``exp(size) / 2`` of what is not negative: to the last digits, and where ``exp`` overflows.
+
+    XLA's sinh and cosh take ``exp(x + log(1/2))``, whose sum loses as many digits as ``x`` has
+    before the point.
+    """
+    far = lax.gt(size, like(size, math.log(np.finfo(size.dtype).max) - 1))
+    half = lax.exp(select(far, lax.mul(size, like(size, 0.5)), size))
+    return lax.mul(select(far, half, like(size, 1)), lax.mul(half, like(size, 0.5)))
+
+
+def _cosh(x: Value) -> Value:
+    if is_complex(dtype_of(x)):
+        return lax.cosh(x)
+    half = _half_exp(lax.abs(x))
+    return lax.add(half, lax.div(like(x, 0.25), half))
+
+
+def _sinh(x: Value) -> Value:
+    if is_complex(dtype_of(x)):
+        return lax.sinh(x)
+    size = lax.abs(x)
+    half = _half_exp(size)
+    less = lax.expm1(lax.min(size, like(x, 1)))
+    near = lax.mul(lax.add(less, lax.div(less, lax.add(less, like(x, 1)))), like(x, 0.5))
+    far = lax.sub(half, lax.div(like(x, 0.25), half))
+    return copysign(select(lax.lt(size, like(x, 1)), near, far), x)
+
+
 _FLOATS: dict[str, Function] = {
     "acos": lax.acos,
     "acosh": lax.acosh,
@@ -135,7 +164,7 @@ _FLOATS: dict[str, Function] = {
     "atan": lax.atan,
     "atanh": lax.atanh,
     "cos": lax.cos,
-    "cosh": lax.cosh,
+    "cosh": _cosh,
     "deg2rad": _times(math.pi / 180),
     "exp": lax.exp,
     "exp2": _exp2,
@@ -150,7 +179,7 @@ _FLOATS: dict[str, Function] = {
     "sigmoid": lax.logistic,
     "sin": lax.sin,
     "sinc": sinc,
-    "sinh": lax.sinh,
+    "sinh": _sinh,
     "sqrt": lax.sqrt,
     "tan": lax.tan,
     "tanh": lax.tanh,

@@ -24,6 +24,7 @@ emitter calls the functional rule and writes the result.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -42,11 +43,16 @@ class Unsupported(Exception):
     """
 
 
-def rule(*overloads: str, static: tuple[str, ...] = ()) -> Callable[[Rule], Rule]:
+def rule(
+    *overloads: str,
+    static: tuple[str, ...] = (),
+    refuse: Callable[..., str | None] | None = None,
+) -> Callable[[Rule], Rule]:
     """Register one function for ATen overloads such as ``"add.Tensor"`` or ``"relu"``.
 
     An overload called ``default`` is written without it. ``static`` names Scalar
-    arguments (or wrapped-number tensor arguments) that must stay Python numbers.
+    arguments (or wrapped-number tensor arguments) that must stay Python numbers. ``refuse`` takes
+    the rule's own arguments and returns why it does not cover them, or ``None``.
     Registering an overload twice raises ``ValueError``.
     """
 
@@ -54,12 +60,23 @@ def rule(*overloads: str, static: tuple[str, ...] = ()) -> Callable[[Rule], Rule
         for name in overloads:
             if name in RULES:
                 raise ValueError(f"operator aten::{name} has two XLA rules")
-            RULES[name] = function
+            RULES[name] = function if refuse is None else _refusing(function, refuse)
             if static:
                 STATIC_SCALARS[name] = frozenset(static)
         return function
 
     return register
+
+
+def _refusing(function: Rule, refuse: Callable[..., str | None]) -> Rule:
+    @functools.wraps(function)
+    def checked(*arguments: Any, **keywords: Any) -> Any:
+        reason = refuse(*arguments, **keywords)
+        if reason is not None:
+            raise Unsupported(reason)
+        return function(*arguments, **keywords)
+
+    return checked
 
 
 __all__ = ["RULES", "STATIC_SCALARS", "Rule", "RuleContext", "Unsupported", "rule"]

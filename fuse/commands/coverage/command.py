@@ -18,6 +18,7 @@ from fuse.commands.coverage.expected import verdict
 from fuse.commands.coverage.record import Record, end_torn_line, load
 from fuse.commands.coverage.report import DOCUMENT, write
 from fuse.commands.coverage.runner import run
+from fuse.commands.coverage.target_report import file_of, merge, targets_in
 from fuse.errors import ConfigError
 
 FOLDER = Path("build/coverage")
@@ -32,17 +33,49 @@ def main(arguments: Sequence[str]) -> int:
     if options.op and not wanted:
         print(f"no entry matches {', '.join(options.op)}", file=sys.stderr)
         return 2
+    if options.target:
+        found = [text for name in options.target for text in _run_target(wanted, name, options)]
+        if options.document.exists():
+            merge(options.document, targets_in(options.folder))
+            print(f"wrote {options.document}")
+        return _said(found)
     problems: list[str] = []
     for backend in options.backend:
         for mode in options.mode:
             problems += _run_one(_of_backend(wanted, backend, options), mode, backend, options)
+    return _ended(problems, every, options)
+
+
+def _ended(problems: list[str], every: Sequence[str], options: argparse.Namespace) -> int:
+    """Write the report, print what is wrong; 1 where something is."""
     if not (options.op or options.quick or options.compiled):
         write(options.folder, every, options.document)
+        merge(options.document, targets_in(options.folder))
         print(f"wrote {options.document}")
+    return _said(problems)
+
+
+def _said(problems: list[str]) -> int:
+    """Print what is wrong; 1 where something is."""
     for problem in problems:
         print(problem)
     print(f"{len(problems)} checks are not as expected")
     return 1 if problems else 0
+
+
+def _run_target(wanted: Sequence[str], target: str, options: argparse.Namespace) -> list[str]:
+    """Compile every entry for a target: the texts of those that its compiler refuses."""
+    path = options.folder / file_of(target)
+    known = _run(wanted, path, target, ("fused", "xla", "target", target), options)
+    records = [known[key] for key in wanted if key in known]
+    refused = [one for one in records if any(not o.agrees for o in one.checks.values())]
+    print(f"{target}: {len(records) - len(refused)} of {len(records)} entries compile")
+    return [
+        f"{target} {record.key} {name}: {outcome.reason}"
+        for record in refused
+        for name, outcome in record.checks.items()
+        if not outcome.agrees
+    ]
 
 
 def _run_one(
@@ -50,7 +83,24 @@ def _run_one(
 ) -> list[str]:
     how = [name for name in ("quick", "compiled") if getattr(options, name)]
     path = options.folder / "-".join([*how, backend, f"{mode}.jsonl"])
-    if options.quick or options.fresh and not options.op:
+    known = _run(wanted, path, ", ".join([backend, mode, *how]), (mode, backend, *how), options)
+    return [
+        f"{backend} {mode} {text}"
+        for text in verdict(
+            [known[key] for key in wanted if key in known], mode, backend, options.quick
+        )
+    ]
+
+
+def _run(
+    wanted: Sequence[str],
+    path: Path,
+    what: str,
+    arguments: Sequence[str],
+    options: argparse.Namespace,
+) -> dict[str, Record]:
+    """Run what ``path`` has no record of yet; every record. ``arguments`` are a worker's."""
+    if options.quick and not options.target or options.fresh and not options.op:
         path.unlink(missing_ok=True)
     known = load(path)
     end_torn_line(path)
@@ -69,17 +119,12 @@ def _run_one(
                 text = "; ".join(bad) or (f"host: {', '.join(host)}" if host else "native")
                 print(f"{record.seconds:6.1f} s  {record.key}  {text}", flush=True)
 
-        run(todo, (mode, backend, *how), options.folder, options.jobs, options.timeout, took)
+        run(todo, arguments, options.folder, options.jobs, options.timeout, took)
     print(
-        f"{backend}, {mode}: {len(todo)} entries in {time.perf_counter() - started:.0f} s, "
+        f"{what}: {len(todo)} entries in {time.perf_counter() - started:.0f} s, "
         f"{len(wanted) - len(todo)} known from {path}"
     )
-    return [
-        f"{backend} {mode} {text}"
-        for text in verdict(
-            [known[key] for key in wanted if key in known], mode, backend, options.quick
-        )
-    ]
+    return known
 
 
 def _of_backend(wanted: Sequence[str], backend: str, options: argparse.Namespace) -> list[str]:
@@ -120,6 +165,13 @@ def _parser() -> argparse.ArgumentParser:
             metavar="LIST",
             help=f"comma-separated, of {', '.join(every[name])}, or all (default {default})",
         )
+    parser.add_argument(
+        "--target",
+        type=lambda text: text.split(","),
+        default=[],
+        metavar="LIST",
+        help="compile only, for these TPUs, such as v5e,v6e: see docs/targets.md",
+    )
     parser.add_argument(
         "--op",
         action="append",

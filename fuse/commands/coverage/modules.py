@@ -16,8 +16,8 @@ from fuse.commands.coverage.comparing import (
     compare_values,
     same_distribution,
 )
-from fuse.commands.coverage.operators import spread
 from fuse.commands.coverage.record import Outcome, outcome_of
+from fuse.commands.coverage.samples import spread
 from fuse.commands.coverage.transfer import Transfer, tensors_of
 
 SAMPLES = 3

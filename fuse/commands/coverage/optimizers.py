@@ -10,8 +10,8 @@ import torch
 from torch.testing._internal.common_optimizers import optim_db
 
 from fuse.commands.coverage.comparing import compare_nest
-from fuse.commands.coverage.operators import spread
 from fuse.commands.coverage.record import Outcome, outcome_of
+from fuse.commands.coverage.samples import spread
 from fuse.commands.coverage.transfer import Transfer, tensors_of
 
 STEPS = 4

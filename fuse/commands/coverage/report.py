@@ -43,6 +43,12 @@ KINDS: tuple[tuple[str, str, Callable[[str], bool]], ...] = (
 )
 """Database, title, and which checks of an entry the line of the totals counts."""
 
+
+def target_file(target: str) -> str:
+    """The name of the file of a target's records; a topology's colon is no part of it."""
+    return f"target-{target.replace(':', '-')}.jsonl"
+
+
 Runs = dict[tuple[str, str], dict[str, Record]]
 
 

@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import functools
 import os
 import sys
 import time
 import warnings
+from collections.abc import Callable
 
 import torch
 
 import fuse
-from fuse.commands.coverage import modules, operators, optimizers, special
+from fuse.commands.coverage import modules, operators, optimizers, samples, special, targets
 from fuse.commands.coverage.record import FAILED, Outcome, Record, brief
+from fuse.device import lazy
+from fuse.engine.targeted import Targeted
 
 DATABASES = {"op": operators, "module": modules, "optim": optimizers}
 
@@ -43,9 +47,26 @@ def check(key: str, quick: bool = False) -> Record:
     return record
 
 
+def compile_only(key: str, targeted: Targeted) -> Record:
+    """Compile one entry for the target."""
+    database, _, entry = key.partition(":")
+    record = Record(database, entry)
+    started = time.perf_counter()
+    try:
+        for name, outcome in targets.checks(key, targeted):
+            record.checks[name] = outcome
+    except Exception as error:  # noqa: BLE001  (kept as the entry's outcome)
+        record.checks["run"] = Outcome(FAILED, reason=brief(error))
+    record.seconds = round(time.perf_counter() - started, 2)
+    return record
+
+
 def main() -> int:
-    """Serve until the standard input ends; the arguments: mode, backend, perhaps ``quick`` and
-    ``compiled``."""
+    """Serve until the standard input ends.
+
+    The arguments: mode, backend, and perhaps ``quick`` and ``compiled``, or ``target`` and its
+    name.
+    """
     mode, backend, *how = sys.argv[1:]
     faulthandler.enable()
     warnings.simplefilter("ignore")
@@ -54,10 +75,15 @@ def main() -> int:
         os.dup2(2, 1)
         fuse.set_backend(backend)
         fuse.set_mode(mode)
-        operators.compiled = "compiled" in how
+        samples.compiled = "compiled" in how
+        judge: Callable[[str], Record] = functools.partial(check, quick="quick" in how)
+        if how[:1] == ["target"]:
+            targeted = lazy.engine().open_target(how[1])
+            lazy.set_target(targeted)
+            judge = functools.partial(compile_only, targeted=targeted)
         print("ready", file=records)
         for line in sys.stdin:
-            print(check(line.strip(), "quick" in how).to_line(), file=records)
+            print(judge(line.strip()).to_line(), file=records)
     return 0
 
 

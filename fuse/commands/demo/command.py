@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from fuse.commands.demo import ranks
 from fuse.commands.demo.measure import RUNNERS, TITLES, Run, measure
 from fuse.commands.demo.programs import PROGRAMS, Program
 from fuse.commands.demo.report import NOTE, plot, table
@@ -22,6 +23,8 @@ PLOT = "fuse-demo.png"
 def main(arguments: Sequence[str]) -> int:
     """Train, print a table a program, write the plot; the command's exit code."""
     options = _parser().parse_args(arguments)
+    if options.ranks is not None:
+        return ranks.main(options.ranks, options.chargpt_steps, options.rounds)
     wanted = [program for program in PROGRAMS if options.program in ("both", program.name)]
     steps = {"digits": options.digits_steps, "chargpt": options.chargpt_steps}
     options.output.mkdir(parents=True, exist_ok=True)
@@ -53,6 +56,13 @@ def _parser() -> argparse.ArgumentParser:
     positive = _positive
     parser.add_argument("--digits-steps", type=positive, default=DIGITS_STEPS, metavar="N")
     parser.add_argument("--chargpt-steps", type=positive, default=CHARGPT_STEPS, metavar="N")
+    parser.add_argument(
+        "--ranks",
+        type=positive,
+        metavar="N",
+        help="train the second on so many processes instead, under DDP and FSDP2",
+    )
+    parser.add_argument("--rounds", type=positive, default=1, metavar="N", help="with --ranks")
     parser.add_argument(
         "--output", type=Path, default=Path("demo-output"), help="the plot's folder"
     )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
-from fuse.device.composites.registry import kernel
+from fuse.device import lazy
+from fuse.device.composites.registry import implicit, kernel
 
 
 @kernel("bincount")
@@ -66,3 +68,22 @@ def _nonzero_static(self: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
     if not columns:
         return torch.empty((size, 0), dtype=torch.int64, device=self.device)
     return torch.stack(columns, 1)
+
+
+@implicit("one_hot")
+def _one_hot(self: Tensor, num_classes: int = -1) -> Tensor:
+    # PyTorch's own leaves it to a device's scatter to refuse a class that is not among those asked
+    # for. Here it is a row of zeros, but in Debug Eager, which reads the classes as the CPU does.
+    if self.dtype != torch.int64:
+        raise RuntimeError("one_hot is only applicable to index tensor of type LongTensor.")
+    if self.numel() == 0 and num_classes <= 0:
+        raise RuntimeError("Can not infer total number of classes from empty tensor.")
+    if num_classes == -1:
+        low, high = torch.stack([self.amin(), self.amax()]).tolist()
+        if low < 0:
+            raise RuntimeError("Class values must be non-negative.")
+        num_classes = high + 1
+    elif self.numel() and (num_classes < 1 or lazy.engine().mode == "debug"):
+        functional.one_hot(self.cpu(), num_classes)
+    classes = torch.arange(num_classes, device=self.device)
+    return self.unsqueeze(-1).eq(classes).to(torch.int64)

@@ -2,13 +2,17 @@
 // time that building takes.
 #include "device/buffer.cpp" // NOLINT
 #include "device/device.cpp" // NOLINT
+#include "device/exchange.cpp" // NOLINT
 #include "device/generator.cpp" // NOLINT
 #include "device/graphs.cpp" // NOLINT
 #include "device/kernels.cpp" // NOLINT
 #include "device/module.cpp" // NOLINT
+#include "device/other_layouts.cpp" // NOLINT
 #include "device/prepare.cpp" // NOLINT
 #include "device/process.cpp" // NOLINT
+#include "device/promise.cpp" // NOLINT
 #include "device/python_bridge.cpp" // NOLINT
+#include "device/sharing.cpp" // NOLINT
 #include "device/storage.cpp" // NOLINT
 #include "recorder/ahead.cpp" // NOLINT(bugprone-suspicious-include)
 #include "recorder/changing_shapes.cpp" // NOLINT

@@ -8,6 +8,7 @@
 
 #include <array>
 
+#include "handler.h"
 #include "laid.h"
 #include "shares.h"
 #include "xla/ffi/api/ffi.h"
@@ -160,49 +161,5 @@ ffi::Future attention_gradient(
 } // namespace
 } // namespace fuse
 
-// The default visibility that the macro below lacks: the symbols are found by name.
-#pragma GCC visibility push(default)
-
-XLA_FFI_DEFINE_HANDLER_SYMBOL(
-    fuse_attention,
-    fuse::attention,
-    xla::ffi::Ffi::Bind()
-        .Ctx<xla::ffi::ThreadPool>()
-        .Arg<xla::ffi::AnyBuffer>()
-        .Arg<xla::ffi::AnyBuffer>()
-        .Arg<xla::ffi::AnyBuffer>()
-        .Arg<xla::ffi::AnyBuffer>()
-        .Ret<xla::ffi::AnyBuffer>()
-        .Ret<xla::ffi::AnyBuffer>()
-        .Attr<fuse::Integers>("query")
-        .Attr<fuse::Integers>("key")
-        .Attr<fuse::Integers>("value")
-        .Attr<fuse::Integers>("bias")
-        .Attr<bool>("causal")
-        .Attr<double>("scale"));
-
-XLA_FFI_DEFINE_HANDLER_SYMBOL(
-    fuse_attention_gradient,
-    fuse::attention_gradient,
-    xla::ffi::Ffi::Bind()
-        .Ctx<xla::ffi::ThreadPool>()
-        .Arg<xla::ffi::AnyBuffer>()
-        .Arg<xla::ffi::AnyBuffer>()
-        .Arg<xla::ffi::AnyBuffer>()
-        .Arg<xla::ffi::AnyBuffer>()
-        .Arg<xla::ffi::AnyBuffer>()
-        .Arg<xla::ffi::AnyBuffer>()
-        .Arg<xla::ffi::AnyBuffer>()
-        .Ret<xla::ffi::AnyBuffer>()
-        .Ret<xla::ffi::AnyBuffer>()
-        .Ret<xla::ffi::AnyBuffer>()
-        .Attr<fuse::Integers>("grad")
-        .Attr<fuse::Integers>("query")
-        .Attr<fuse::Integers>("key")
-        .Attr<fuse::Integers>("value")
-        .Attr<fuse::Integers>("out")
-        .Attr<fuse::Integers>("bias")
-        .Attr<bool>("causal")
-        .Attr<double>("scale"));
-
-#pragma GCC visibility pop
+FUSE_HANDLER(attention, "query", "key", "value", "bias", "causal", "scale")
+FUSE_HANDLER(attention_gradient, "grad", "query", "key", "value", "out", "bias", "causal", "scale")

@@ -23,6 +23,7 @@
 #include <utility>
 #include <vector>
 
+#include "handler.h"
 #include "laid.h"
 #include "shares.h"
 #include "xla/ffi/api/ffi.h"
@@ -258,20 +259,4 @@ ffi::Future chain(
 } // namespace
 } // namespace fuse
 
-// The default visibility that the macro below lacks: the symbol is found by name.
-#pragma GCC visibility push(default)
-
-XLA_FFI_DEFINE_HANDLER_SYMBOL(
-    fuse_chain,
-    fuse::chain,
-    xla::ffi::Ffi::Bind()
-        .Ctx<xla::ffi::ThreadPool>()
-        .RemainingArgs()
-        .RemainingRets()
-        .Attr<fuse::Integers>("steps")
-        .Attr<fuse::Integers>("scratch")
-        .Attr<xla::ffi::Span<const double>>("numbers")
-        .Attr<int64_t>("samples")
-        .Attr<int64_t>("each"));
-
-#pragma GCC visibility pop
+FUSE_HANDLER(chain, "steps", "scratch", "numbers", "samples", "each")

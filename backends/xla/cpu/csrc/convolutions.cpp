@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "handler.h"
 #include "shares.h"
 #include "xla/ffi/api/ffi.h"
 
@@ -137,44 +138,16 @@ ffi::Future convolution_gradient(
       [=] { add_up(result, *made); });
 }
 
-// The attributes that say how a window moves, in the order of the handlers' arguments.
-template <typename Binding>
-auto with_window(Binding binding) {
-  return std::move(binding)
-      .template Attr<Integers>("stride")
-      .template Attr<Integers>("padding")
-      .template Attr<Integers>("dilation")
-      .template Attr<Integers>("output_padding")
-      .template Attr<bool>("transposed")
-      .template Attr<int64_t>("groups");
-}
-
 } // namespace
 } // namespace fuse
 
-// The default visibility that the macro below lacks: the symbols are found by name.
-#pragma GCC visibility push(default)
-
-XLA_FFI_DEFINE_HANDLER_SYMBOL(
-    fuse_convolution,
-    fuse::convolution,
-    fuse::with_window(
-        xla::ffi::Ffi::Bind()
-            .Ctx<xla::ffi::ThreadPool>()
-            .Arg<xla::ffi::AnyBuffer>()
-            .Arg<xla::ffi::AnyBuffer>()
-            .Ret<xla::ffi::AnyBuffer>()));
-
-XLA_FFI_DEFINE_HANDLER_SYMBOL(
-    fuse_convolution_gradient,
-    fuse::convolution_gradient,
-    fuse::with_window(
-        xla::ffi::Ffi::Bind()
-            .Ctx<xla::ffi::ThreadPool>()
-            .Arg<xla::ffi::AnyBuffer>()
-            .Arg<xla::ffi::AnyBuffer>()
-            .Arg<xla::ffi::AnyBuffer>()
-            .Ret<xla::ffi::AnyBuffer>())
-        .Attr<int64_t>("which"));
-
-#pragma GCC visibility pop
+FUSE_HANDLER(convolution, "stride", "padding", "dilation", "output_padding", "transposed", "groups")
+FUSE_HANDLER(
+    convolution_gradient,
+    "stride",
+    "padding",
+    "dilation",
+    "output_padding",
+    "transposed",
+    "groups",
+    "which")

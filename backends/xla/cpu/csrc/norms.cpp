@@ -11,6 +11,7 @@
 #include <optional>
 #include <vector>
 
+#include "handler.h"
 #include "shares.h"
 #include "xla/ffi/api/ffi.h"
 
@@ -104,36 +105,5 @@ ffi::Future layer_norm_gradient(
 } // namespace
 } // namespace fuse
 
-// The default visibility that the macro below lacks: the symbols are found by name.
-#pragma GCC visibility push(default)
-
-XLA_FFI_DEFINE_HANDLER_SYMBOL(
-    fuse_layer_norm,
-    fuse::layer_norm,
-    xla::ffi::Ffi::Bind()
-        .Ctx<xla::ffi::ThreadPool>()
-        .Arg<xla::ffi::AnyBuffer>()
-        .Arg<xla::ffi::AnyBuffer>()
-        .Arg<xla::ffi::AnyBuffer>()
-        .Ret<xla::ffi::AnyBuffer>()
-        .Ret<xla::ffi::AnyBuffer>()
-        .Ret<xla::ffi::AnyBuffer>()
-        .Attr<bool>("weighted")
-        .Attr<bool>("biased")
-        .Attr<double>("eps"));
-
-XLA_FFI_DEFINE_HANDLER_SYMBOL(
-    fuse_layer_norm_gradient,
-    fuse::layer_norm_gradient,
-    xla::ffi::Ffi::Bind()
-        .Ctx<xla::ffi::ThreadPool>()
-        .Arg<xla::ffi::AnyBuffer>()
-        .Arg<xla::ffi::AnyBuffer>()
-        .Arg<xla::ffi::AnyBuffer>()
-        .Arg<xla::ffi::AnyBuffer>()
-        .Arg<xla::ffi::AnyBuffer>()
-        .Ret<xla::ffi::AnyBuffer>()
-        .Ret<xla::ffi::AnyBuffer>()
-        .Ret<xla::ffi::AnyBuffer>());
-
-#pragma GCC visibility pop
+FUSE_HANDLER(layer_norm, "weighted", "biased", "eps")
+FUSE_HANDLER(layer_norm_gradient)

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "handler.h"
 #include "laid.h"
 #include "shares.h"
 #include "xla/ffi/api/ffi.h"
@@ -127,30 +128,5 @@ ffi::Future grouped_product(
 } // namespace
 } // namespace fuse
 
-// The default visibility that the macro below lacks: the symbol is found by name.
-#pragma GCC visibility push(default)
-
-XLA_FFI_DEFINE_HANDLER_SYMBOL(
-    fuse_product,
-    fuse::product,
-    xla::ffi::Ffi::Bind()
-        .Ctx<xla::ffi::ThreadPool>()
-        .Arg<xla::ffi::AnyBuffer>()
-        .Arg<xla::ffi::AnyBuffer>()
-        .Ret<xla::ffi::AnyBuffer>()
-        .Attr<fuse::Integers>("x_order")
-        .Attr<fuse::Integers>("y_order"));
-
-XLA_FFI_DEFINE_HANDLER_SYMBOL(
-    fuse_grouped_product,
-    fuse::grouped_product,
-    xla::ffi::Ffi::Bind()
-        .Ctx<xla::ffi::ThreadPool>()
-        .Arg<xla::ffi::AnyBuffer>()
-        .Arg<xla::ffi::AnyBuffer>()
-        .Arg<xla::ffi::AnyBuffer>()
-        .Ret<xla::ffi::AnyBuffer>()
-        .Attr<fuse::Integers>("x_order")
-        .Attr<fuse::Integers>("y_order"));
-
-#pragma GCC visibility pop
+FUSE_HANDLER(product, "x_order", "y_order")
+FUSE_HANDLER(grouped_product, "x_order", "y_order")

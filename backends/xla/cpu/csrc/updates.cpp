@@ -8,6 +8,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "handler.h"
 #include "xla/ffi/api/ffi.h"
 
 namespace fuse {
@@ -105,17 +106,4 @@ ffi::Error update(
 } // namespace
 } // namespace fuse
 
-// The default visibility that the macro below lacks: the symbols are found by name.
-#pragma GCC visibility push(default)
-
-XLA_FFI_DEFINE_HANDLER_SYMBOL(
-    fuse_update,
-    fuse::update,
-    xla::ffi::Ffi::Bind()
-        .Arg<xla::ffi::AnyBuffer>()
-        .Arg<xla::ffi::AnyBuffer>()
-        .Arg<fuse::Offset>()
-        .Ret<xla::ffi::AnyBuffer>()
-        .Attr<xla::ffi::Span<const int64_t>>("strides"));
-
-#pragma GCC visibility pop
+FUSE_HANDLER(update, "strides")

@@ -16,6 +16,8 @@
 #include <utility>
 #include <vector>
 
+#include "device/promise.h"
+
 namespace fuse {
 
 // One value: a backend array, host memory, or both. Dropping the last handle needs no GIL:
@@ -26,10 +28,33 @@ class ArrayHandle final : public c10::intrusive_ptr_target {
   explicit ArrayHandle(PyObject* array) : array_(array) {}
   // A value that a host kernel made: a CPU tensor over all its bytes, dense in memory.
   explicit ArrayHandle(at::Tensor host) : host_(std::move(host)) {}
+  // A value that another thread is making: whoever asks for it waits until it is there.
+  explicit ArrayHandle(std::shared_ptr<Promise> promise)
+      : promised_(true), promise_(std::move(promise)) {}
   ~ArrayHandle() override;
+
+  // Returns once there is a value; throws why there will be none.
+  void settle() const {
+    if (promised_.load(std::memory_order_acquire)) [[unlikely]] {
+      promise_->wait();
+    }
+  }
+  // The promised value, from the thread that made it: host memory, or an array, which is stolen.
+  void fulfil(at::Tensor host) {
+    host_ = std::move(host);
+    keep_promise();
+  }
+  void fulfil(PyObject* array) {
+    array_ = array;
+    keep_promise();
+  }
+  void fail(const std::string& why) {
+    promise_->settle(why);
+  }
 
   // The backend array, null while the value is in host memory only.
   PyObject* get() const {
+    settle();
     return array_;
   }
   // Takes a backend array of the same value: converted from the host, or to another backend.
@@ -41,6 +66,7 @@ class ArrayHandle final : public c10::intrusive_ptr_target {
   // Shares memory with the backend array where the platform is the CPU, and keeps that array
   // from being donated.
   const at::Tensor& host() const {
+    settle();
     return host_;
   }
   void set_host(at::Tensor host) {
@@ -48,7 +74,14 @@ class ArrayHandle final : public c10::intrusive_ptr_target {
   }
   // Whether a host kernel may write in place: nobody but one buffer can see the bytes.
   bool writable_host() const {
-    return array_ == nullptr && host_.defined();
+    return !promised_.load(std::memory_order_acquire) && array_ == nullptr && host_.defined();
+  }
+  // Whether the program holds the backend array, too: then its memory is never another value's.
+  bool shared() const {
+    return shared_;
+  }
+  void share() {
+    shared_ = true;
   }
   // Whether a trace that has ended read the value.
   bool read() const {
@@ -59,9 +92,17 @@ class ArrayHandle final : public c10::intrusive_ptr_target {
   }
 
  private:
+  void keep_promise() {
+    promised_.store(false, std::memory_order_release);
+    promise_->settle();
+  }
+
   PyObject* array_ = nullptr;
   at::Tensor host_;
   bool read_ = false;
+  bool shared_ = false;
+  std::atomic<bool> promised_{false};
+  std::shared_ptr<Promise> promise_;
 };
 
 using Array = c10::intrusive_ptr<ArrayHandle>;

@@ -4,6 +4,7 @@
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
+#include <cstdlib>
 #include <mutex>
 #include <unordered_set>
 
@@ -75,8 +76,20 @@ class PinnedAllocator final : public c10::Allocator {
   std::unordered_set<const void*> pinned_;
 };
 
+// Waits until everything handed on so far has run.
+void await_device() {
+  GilGuard gil;
+  call_engine("wait", pack());
+}
+
+bool is_idle() {
+  GilGuard gil;
+  return call_engine("idle", pack()).get() == Py_True;
+}
+
 // One in-order queue a device: every stream is the default stream, an event is complete
-// once everything recorded before it has run.
+// once everything recorded before it has run. Recording one hands nothing on and waits for nothing:
+// it remembers how far the stream had come.
 class GuardImpl final : public c10::impl::DeviceGuardImplInterface {
  public:
   c10::DeviceType type() const override {
@@ -129,28 +142,55 @@ class GuardImpl final : public c10::impl::DeviceGuardImplInterface {
   void synchronizeDevice(const c10::DeviceIndex) const override {
     synchronize();
   }
-  void record(void** event, const c10::Stream&, const c10::DeviceIndex, const c10::EventFlag)
+  void record(void** event, const c10::Stream&, const c10::DeviceIndex, const c10::EventFlag flag)
       const override {
     if (*event == nullptr) {
-      *event = new double;
+      *event = new EventPoint;
     }
-    synchronize(); // an event on an in-order queue: what came before has been handed on
-    *static_cast<double*>(*event) = now_milliseconds();
+    auto& point = *static_cast<EventPoint*>(*event);
+    if (flag == c10::EventFlag::BACKEND_DEFAULT) { // it times: what came before has to have run
+      synchronize();
+      point.milliseconds = now_milliseconds();
+    }
+    point.at = Recorder::global().position();
   }
   void block(void*, const c10::Stream&) const override {}
-  bool queryEvent(void*) const override {
-    return true;
+  bool queryEvent(void* event) const override {
+    if (event == nullptr) {
+      return true;
+    }
+    hand_on(event);
+    return is_idle();
   }
-  void synchronizeEvent(void*) const override {
-    synchronize();
+  void synchronizeEvent(void* event) const override {
+    if (event != nullptr) {
+      hand_on(event);
+      await_device();
+    }
   }
   void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override {
-    delete static_cast<double*>(event);
+    delete static_cast<EventPoint*>(event);
   }
   double elapsedTime(void* first, void* second, const c10::DeviceIndex) const override {
     TORCH_CHECK(
         first != nullptr && second != nullptr, "both events must be recorded before elapsed_time");
-    return *static_cast<double*>(second) - *static_cast<double*>(first);
+    return static_cast<EventPoint*>(second)->milliseconds -
+        static_cast<EventPoint*>(first)->milliseconds;
+  }
+
+ private:
+  // Where in the queue an event was recorded.
+  struct EventPoint {
+    Position at;
+    double milliseconds = 0;
+  };
+
+  // Hands on what had been recorded when the event was.
+  static void hand_on(const void* event) {
+    const Position& at = static_cast<const EventPoint*>(event)->at;
+    if (at.operations != 0 && Recorder::global().position().trace == at.trace) {
+      Recorder::global().cut(CutReason::Synchronize);
+    }
   }
 };
 
@@ -218,7 +258,17 @@ void register_hooks(int device_count) {
   }
 }
 
+c10::DeviceIndex own_index(c10::DeviceIndex device) {
+  // One process a device, as launchers start them: a process calls its only one by its own number.
+  static const int own = [] {
+    const char* rank = std::getenv("LOCAL_RANK");
+    return rank == nullptr ? -1 : std::atoi(rank);
+  }();
+  return devices.load() == 1 && device == own ? c10::DeviceIndex(0) : device;
+}
+
 void set_current_device(c10::DeviceIndex device) {
+  device = own_index(device);
   TORCH_CHECK(
       device >= 0 && device < devices.load(),
       "invalid tpu device index ",
@@ -235,8 +285,7 @@ c10::DeviceIndex current_device() {
 
 void synchronize() {
   Recorder::global().cut(CutReason::Synchronize);
-  GilGuard gil;
-  call_engine("wait", pack());
+  await_device();
 }
 
 double now_milliseconds() {

@@ -11,6 +11,8 @@ namespace fuse {
 void register_hooks(int device_count);
 // Makes `device` the calling thread's current one; throws for one that does not exist.
 void set_current_device(c10::DeviceIndex device);
+// The index of the device that a program calls by this one.
+c10::DeviceIndex own_index(c10::DeviceIndex device);
 c10::DeviceIndex current_device();
 // Hands on what is recorded and waits until the device has run everything.
 void synchronize();

@@ -35,16 +35,16 @@ namespace {
 
 c10::DeviceIndex index_of(std::optional<c10::Device> device) {
   if (device.has_value() && device->index() >= 0) {
+    const c10::DeviceIndex index = own_index(device->index());
     TORCH_CHECK(
-        device->index() <
-            c10::impl::getDeviceGuardImpl(c10::DeviceType::PrivateUse1)->deviceCount(),
+        index < c10::impl::getDeviceGuardImpl(c10::DeviceType::PrivateUse1)->deviceCount(),
         "invalid tpu device index ",
         static_cast<int>(device->index()),
         ": there are ",
         static_cast<int>(
             c10::impl::getDeviceGuardImpl(c10::DeviceType::PrivateUse1)->deviceCount()),
         " devices, numbered from 0");
-    return device->index();
+    return index;
   }
   return current_device();
 }
@@ -314,6 +314,9 @@ at::Tensor channel_shuffle(const at::Tensor& self, int64_t groups) {
   return stack[0].toTensor();
 }
 
+// One queue: memory is never used on another stream than it was made on, so nothing has to be told.
+void record_stream(at::Tensor&, c10::Stream) {}
+
 // ---- attention: which kernel PyTorch calls for scaled_dot_product_attention ------------------
 
 // One recorded operation where its rule covers the call, PyTorch's decomposition elsewhere.
@@ -374,6 +377,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("channel_shuffle", &channel_shuffle);
   m.impl("view_as_real", &view_as_real);
   m.impl("view_as_complex", &view_as_complex);
+  m.impl("record_stream", &record_stream);
 }
 
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {

@@ -6,6 +6,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cstring>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -48,8 +49,11 @@ const char* plain_name(c10::ScalarType dtype) {
     case c10::ScalarType::Float8_e5m2fnuz: return "float8_e5m2fnuz";
     case c10::ScalarType::Float8_e4m3fnuz: return "float8_e4m3fnuz";
     case c10::ScalarType::Float8_e8m0fnu: return "float8_e8m0fnu";
-    default: return c10::toString(dtype);
+    default: break;
   }
+  // From PyTorch 2.15 on; before, the enumeration has no name for it.
+  const char* name = c10::toString(dtype);
+  return std::strcmp(name, "BComplex32") == 0 ? "bcomplex32" : name;
 }
 } // namespace
 
@@ -152,6 +156,10 @@ PyObject* dtype_name(c10::ScalarType dtype) {
   static std::array<PyObject*, 128> names{};
   PyObject*& name = names[static_cast<size_t>(dtype)];
   if (name == nullptr) {
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        !c10::isQIntType(dtype),
+        "the tpu device has dense (strided) tensors only, no quantized ones; call .dequantize() "
+        "first or keep the tensor on the CPU");
     name = checked(PyUnicode_InternFromString(plain_name(dtype)));
   }
   return name;

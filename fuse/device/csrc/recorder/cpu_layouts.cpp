@@ -2,6 +2,8 @@
 #include "recorder/cpu_layouts.h"
 
 #include <ATen/TensorIterator.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/index_meta_dispatch.h>
 
 #include <algorithm>
 #include <string>
@@ -21,6 +23,11 @@ bool has_wide_parameter(c10::ArrayRef<c10::IValue> arguments) {
     }
   }
   return false;
+}
+
+// `meta` laid out so; `contiguous` would leave one channel's strides as they are.
+at::Tensor in_format(const at::Tensor& meta, at::MemoryFormat format) {
+  return at::empty(meta.sizes(), meta.options(), format);
 }
 
 at::Tensor column_major_like(const at::Tensor& meta) {
@@ -115,12 +122,44 @@ void lay_out_statistics(
   }
 }
 
+// Whether a convolution keeps channels last: where its input or its weight does. Those of volumes
+// do in oneDNN's kernels alone, which a call of this size may not be worth.
+bool keeps_channels_last(const at::Tensor& input, const at::Tensor& weight) {
+  return weight.dim() == 4 && input.dim() == 4 &&
+      (input.suggest_memory_format() == at::MemoryFormat::ChannelsLast ||
+       weight.suggest_memory_format() == at::MemoryFormat::ChannelsLast);
+}
+
+void lay_out_channels_last(c10::ArrayRef<c10::IValue> operands, torch::jit::Stack& results) {
+  if (!keeps_channels_last(operands[0].toTensor(), operands[1].toTensor())) {
+    return;
+  }
+  for (c10::IValue& value : results) {
+    if (value.isTensor() && value.toTensor().defined() && value.toTensor().dim() == 4) {
+      value = in_format(value.toTensor(), at::MemoryFormat::ChannelsLast);
+    }
+  }
+}
+
+// Operators whose results are row-major or channels last, whichever their first operand is nearer
+// to; inference knows one of the two, or the operand's own order.
+bool takes_suggested_format(const std::string& name) {
+  return name == "roll" || name == "reflection_pad2d" || name == "replication_pad2d";
+}
+
+void lay_out_as_suggested(const at::Tensor& operand, c10::IValue& result) {
+  result = in_format(result.toTensor(), operand.suggest_memory_format());
+}
+
 } // namespace
 
 void lay_out_as_on_cpu(
     const OpInfo& info, c10::ArrayRef<c10::IValue> arguments, torch::jit::Stack& results) {
   const bool batch_norm = info.name == "native_batch_norm" ||
       info.name == "_batch_norm_with_update" || info.name.rfind("_native_batch_norm_legit", 0) == 0;
+  if (batch_norm || takes_suggested_format(info.name)) {
+    lay_out_as_suggested(arguments[0].toTensor(), results[0]);
+  }
   if (info.name == "_linalg_svd" || info.name == "linalg_eig") { // LAPACK's are column-major
     c10::IValue& vectors = results[info.name == "linalg_eig" ? 1 : 2];
     if (vectors.toTensor().dim() >= 2) {
@@ -128,6 +167,13 @@ void lay_out_as_on_cpu(
     }
   } else if (batch_norm || info.name == "native_layer_norm") {
     lay_out_statistics(arguments, batch_norm, results);
+  } else if (info.name == "index.Tensor") { // PyTorch's own rule, of its inference in C++
+    results[0] = at::meta::index(arguments[0].toTensor(), arguments[1].toOptionalTensorList());
+  } else if (info.name == "convolution" || info.name == "convolution_overrideable") {
+    lay_out_channels_last(arguments, results);
+  } else if (
+      info.name == "convolution_backward" || info.name == "convolution_backward_overrideable") {
+    lay_out_channels_last(arguments.slice(1), results); // the gradient comes first
   }
 }
 

@@ -10,6 +10,7 @@
 namespace fuse {
 
 // Gives inferred results the dtypes, sizes and orders in memory that the CPU's kernels would.
+// `arguments` are the call's on meta tensors.
 void lay_out_as_on_cpu(
     const OpInfo& info, c10::ArrayRef<c10::IValue> arguments, torch::jit::Stack& results);
 

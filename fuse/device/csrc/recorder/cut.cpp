@@ -25,6 +25,17 @@ bool contains(const std::vector<int32_t>& outer, const std::vector<int32_t>& inn
   return std::includes(outer.begin(), outer.end(), inner.begin(), inner.end());
 }
 
+// Waits for a value that a collective makes. That it failed is an error of Python's here, as what
+// fails in a plan is: the trace is given up for it.
+void settle(const ArrayHandle& value) {
+  try {
+    value.settle();
+  } catch (const c10::Error& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what_without_backtrace());
+    throw_python_error();
+  }
+}
+
 // Plans of one stream before the next one has to serve more than the trace it is made for.
 constexpr size_t kMostPlans = 4;
 
@@ -123,8 +134,8 @@ std::vector<int32_t> Recorder::live_values() const {
 std::vector<int32_t> Recorder::donatable_leaves() const {
   std::vector<int32_t> leaves;
   for (const Leaf& leaf : leaves_) {
-    if (leaf.array.defined() &&
-        leaf.array.use_count() == 1) { // only this trace holds it: overwritten, or its buffer died
+    // Only this trace holds it: it has been overwritten, or its buffer has died.
+    if (leaf.array.defined() && leaf.array.use_count() == 1 && !leaf.array->shared()) {
       leaves.push_back(leaf.value);
     }
   }
@@ -196,6 +207,7 @@ PyRef Recorder::leaf_arrays() {
   PyRef arrays = PyRef::steal(checked(PyList_New(0)));
   for (const Leaf& leaf : leaves_) {
     if (leaf.array.defined()) {
+      settle(*leaf.array);
       if (leaf.array->get() == nullptr) {
         leaf.array->replace(to_backend(*leaf.array, leaf.layout, device_).get());
       }

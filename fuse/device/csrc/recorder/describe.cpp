@@ -19,6 +19,10 @@ PyRef make_float(double number) {
   return PyRef::steal(checked(PyFloat_FromDouble(number)));
 }
 
+PyRef make_unsigned(uint64_t number) {
+  return PyRef::steal(checked(PyLong_FromUnsignedLongLong(number)));
+}
+
 PyRef make_bool(bool truth) {
   return PyRef::borrow(truth ? Py_True : Py_False);
 }
@@ -98,6 +102,8 @@ PyRef tensor_to_python(const at::Tensor& tensor, size_t& operand, size_t& scalar
     plain = make_bool(number.toBool());
   } else if (number.isComplex()) {
     plain = make_complex(number.toComplexDouble());
+  } else if (number.type() == c10::ScalarType::UInt64) { // past int64, where nothing varies
+    plain = make_unsigned(number.toUInt64());
   } else {
     plain = number.isFloatingPoint() ? make_float(number.toDouble()) : make_int(number.toLong());
     place = make_place(scalar);
@@ -241,6 +247,9 @@ PyRef Recorder::to_python(
     PyRef number = value.isInt() ? make_int(value.toInt()) : make_float(value.toDouble());
     return varies ? pack(make_string("S"), std::move(number), make_place(scalar))
                   : std::move(number);
+  }
+  if (value.isUnsigned()) {
+    return make_unsigned(value.toUInt());
   }
   if (value.isBool()) {
     return make_bool(value.toBool());

@@ -27,6 +27,7 @@ enum Tag : uint64_t {
   kTagList,
   kTagDevice,
   kTagGenerator,
+  kTagUnsigned,
 };
 
 uint64_t bits_of(double value) {
@@ -87,6 +88,9 @@ void Recorder::encode_value(const c10::IValue& value, OpInfo::Kind kind) {
     } else {
       words.push_back(static_cast<uint64_t>(value.toInt()));
     }
+  } else if (value.isUnsigned()) { // past int64: a constant
+    words.push_back(kTagUnsigned);
+    words.push_back(value.toUInt());
   } else if (value.isDouble()) {
     words.push_back(kind == OpInfo::Kind::Scalar ? kTagFloatScalar : kTagDouble);
     if (kind == OpInfo::Kind::Scalar) {
@@ -208,7 +212,15 @@ void Recorder::encode_host_tensor(const at::Tensor& tensor) {
   } else if (dtype == c10::ScalarType::Bool) {
     words.push_back(kTagBool | static_cast<uint64_t>(tensor.item().toBool()) << 8);
   } else {
-    call_.scalars.push_back({host_bits(tensor), ScalarKind::Integer, tensor.unsafeGetTensorImpl()});
+    const c10::Scalar number = tensor.item();
+    if (number.type() == c10::ScalarType::UInt64) { // past int64: a constant
+      words.push_back(number.toUInt64());
+    } else {
+      call_.scalars.push_back(
+          {static_cast<uint64_t>(number.toLong()),
+           ScalarKind::Integer,
+           tensor.unsafeGetTensorImpl()});
+    }
   }
 }
 

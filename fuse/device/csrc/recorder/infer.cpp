@@ -200,7 +200,7 @@ bool Recorder::infer_anew(
   if (!run_on_meta(op, stack)) {
     return false;
   }
-  lay_out_as_on_cpu(info, arguments, stack);
+  lay_out_as_on_cpu(info, meta_arguments, stack);
   for (size_t at = 0; at < info.returns.size(); ++at) {
     const auto result = result_of(stack[at], info.returns[at].alias, at == 0, node.tensors);
     if (!result.has_value()) {

@@ -326,6 +326,11 @@ void Recorder::cut(CutReason reason) {
   cut_locked(reason);
 }
 
+Position Recorder::position() {
+  Lock lock(*this);
+  return {serial_, operations_};
+}
+
 Array Recorder::materialise(Buffer* buffer, CutReason reason, bool ragged) {
   Lock lock(*this);
   break_capture_here("it reads a value on the host");

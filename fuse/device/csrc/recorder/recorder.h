@@ -53,6 +53,12 @@ struct RecorderStats {
   std::array<uint64_t, static_cast<size_t>(CutReason::Count)> cuts{};
 };
 
+// How far the stream of calls has come: which trace is being recorded, and its calls so far.
+struct Position {
+  uint64_t trace = 0;
+  size_t operations = 0;
+};
+
 class Recorder {
  public:
   static Recorder& global();
@@ -72,6 +78,7 @@ class Recorder {
   std::optional<HostRun> runs_unboxed(const OpInfo& info, const UnboxedOperands& operands);
   // Hands the recorded trace on. No effect where nothing is recorded.
   void cut(CutReason reason);
+  Position position();
   // The concrete array of a buffer, after a cut if its value is pending; `ragged` if a call reads
   // it that runs uncompiled.
   Array materialise(Buffer* buffer, CutReason reason, bool ragged);

@@ -69,7 +69,8 @@ bool Recorder::is_brief(CutReason reason, size_t live) const {
 }
 
 bool Recorder::runs_briefly(const c10::OperatorHandle& op) {
-  return !op.hasTag(at::Tag::nondeterministic_seeded) &&
+  return op.schema().getNamespace() == "aten" && // others' kernels may be programs, too
+      !op.hasTag(at::Tag::nondeterministic_seeded) &&
       op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
 }
 

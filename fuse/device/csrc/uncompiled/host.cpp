@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "device/generator.h"
+#include "flush_subnormals.h"
 #include "one_thread.h"
 #include "recorder/tensors_in.h"
 #include "uncompiled/host_draws.h"
@@ -168,7 +169,9 @@ class HostCall {
       const Owned* owned = find(buffer);
       if (written.sizes() == tensor.sizes() &&
           written.storage().is_alias_of(owned->bytes.storage())) {
-        assign(buffer, owned->bytes, buffer->layout);
+        // The same one, unless the storage has grown past its value.
+        const uint32_t layout = layout_of_part(*buffer, tensor.scalar_type(), buffer->nbytes);
+        assign(buffer, owned->bytes, layout);
         return;
       }
       auto* impl = tensor.unsafeGetTensorImpl();
@@ -259,6 +262,7 @@ void run_on_host(
   const bool uncompiled = run != HostRun::Fallback;
   if (!uncompiled || !call.draw_on_device(op)) {
     const OneThread one_thread(uncompiled && call.is_small());
+    const FlushSubnormals flush(call.is_small());
     call.seed();
     // First the kernel: where PyTorch refuses the call, its error is the user's, not a fallback.
     // It wrote to copies, so that a refusal of the fallback itself changes nothing either.

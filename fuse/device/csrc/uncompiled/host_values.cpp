@@ -15,7 +15,39 @@ namespace {
 
 thread_local CutReason read_reason = CutReason::HostRead;
 
-// The bytes of a backend array, kept alive by the tensor.
+int64_t first_byte(const at::Tensor& tensor) {
+  return tensor.storage_offset() * static_cast<int64_t>(tensor.element_size());
+}
+
+// A CPU tensor over the memory of `owner`, still without sizes.
+at::Tensor sharing(const at::Tensor& owner, caffe2::TypeMeta dtype, int64_t offset) {
+  at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(owner.storage()), c10::DispatchKeySet(c10::DispatchKey::CPU), dtype);
+  tensor.unsafeGetTensorImpl()->set_storage_offset(offset);
+  return tensor;
+}
+
+// `count` bytes of the memory of `owner`, from byte `start` on.
+at::Tensor bytes_from(const at::Tensor& owner, int64_t start, int64_t count) {
+  at::Tensor bytes = sharing(owner, caffe2::TypeMeta::Make<uint8_t>(), start);
+  bytes.unsafeGetTensorImpl()->set_sizes_contiguous({count});
+  return bytes;
+}
+
+// Whether the buffer's value is in host memory as a tensor of this very geometry: what one kernel
+// made and another reads as it is. It must not be written to.
+bool is_host_value(const at::Tensor& tensor, const Buffer& buffer) {
+  if (buffer.pending || buffer.poison || !buffer.array.defined()) {
+    return false;
+  }
+  const at::Tensor& host = buffer.array->host();
+  return host.defined() && host.scalar_type() == tensor.scalar_type() &&
+      tensor.storage_offset() == 0 && host.storage_offset() == 0 &&
+      host.sizes() == tensor.sizes() && host.strides() == tensor.strides();
+}
+
+} // namespace
+
 at::Tensor fetch(PyObject* array) {
   GilGuard gil;
   drain_releases();
@@ -36,25 +68,6 @@ at::Tensor fetch(PyObject* array) {
       .make_tensor();
 }
 
-int64_t first_byte(const at::Tensor& tensor) {
-  return tensor.storage_offset() * static_cast<int64_t>(tensor.element_size());
-}
-
-// A CPU tensor over the memory of `owner`, still without sizes.
-at::Tensor sharing(const at::Tensor& owner, caffe2::TypeMeta dtype, int64_t offset) {
-  at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
-      c10::Storage(owner.storage()), c10::DispatchKeySet(c10::DispatchKey::CPU), dtype);
-  tensor.unsafeGetTensorImpl()->set_storage_offset(offset);
-  return tensor;
-}
-
-// `count` bytes of the memory of `owner`, from byte `start` on.
-at::Tensor bytes_from(const at::Tensor& owner, int64_t start, int64_t count) {
-  at::Tensor bytes = sharing(owner, caffe2::TypeMeta::Make<uint8_t>(), start);
-  bytes.unsafeGetTensorImpl()->set_sizes_contiguous({count});
-  return bytes;
-}
-
 at::Tensor padded(const at::Tensor& bytes, size_t nbytes) {
   at::Tensor grown = at::zeros({static_cast<int64_t>(nbytes)}, bytes.options());
   const auto kept = std::min(nbytes, static_cast<size_t>(bytes.numel()));
@@ -63,20 +76,6 @@ at::Tensor padded(const at::Tensor& bytes, size_t nbytes) {
   }
   return grown;
 }
-
-// Whether the buffer's value is in host memory as a tensor of this very geometry: what one kernel
-// made and another reads as it is. It must not be written to.
-bool is_host_value(const at::Tensor& tensor, const Buffer& buffer) {
-  if (buffer.pending || buffer.poison || !buffer.array.defined()) {
-    return false;
-  }
-  const at::Tensor& host = buffer.array->host();
-  return host.defined() && host.scalar_type() == tensor.scalar_type() &&
-      tensor.storage_offset() == 0 && host.storage_offset() == 0 &&
-      host.sizes() == tensor.sizes() && host.strides() == tensor.strides();
-}
-
-} // namespace
 
 ReadReason::ReadReason(CutReason reason) : before_(std::exchange(read_reason, reason)) {}
 

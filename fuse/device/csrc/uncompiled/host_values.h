@@ -19,6 +19,10 @@ class ReadReason {
   CutReason before_;
 };
 
+// The bytes of a backend array, kept alive by the tensor; waits for them, and takes the GIL for it.
+at::Tensor fetch(PyObject* array);
+// As many bytes as asked for: those of `bytes`, then zeros.
+at::Tensor padded(const at::Tensor& bytes, size_t nbytes);
 // The whole buffer's memory, as a dense tensor of some dtype and shape. If a `ragged` call reads it
 // it is kept with the value: such streams read the same weights over and over. A storage grown past
 // its value (resize_) is padded with zeros. Cuts if the value is pending.

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "device/buffer.h"
+#include "flush_subnormals.h"
 #include "one_thread.h"
 #include "recorder/op_info.h"
 #include "recorder/recorder.h"
@@ -23,13 +24,14 @@
 
 namespace fuse {
 
-// One call on the CPU's kernels, for as long as it lives.
+// One call on the CPU's kernels, as they are to run here, for as long as it lives.
 class UnboxedCall {
  public:
   UnboxedCall(const UnboxedOperands& operands, HostRun run)
       : device_(operands.device()),
         ragged_(run == HostRun::Ragged),
-        one_thread_(operands.elements() <= kSmallCall) {}
+        one_thread_(operands.elements() <= kSmallCall),
+        flush_(operands.elements() <= kSmallCall) {}
 
   // A CPU tensor over the same memory, not to be written; other arguments as they are.
   static at::Tensor on_host(const at::Tensor& tensor) {
@@ -75,6 +77,7 @@ class UnboxedCall {
   int8_t device_;
   bool ragged_;
   OneThread one_thread_;
+  FlushSubnormals flush_;
 };
 
 // The device's kernel of an operator, given PyTorch's for the CPU: runs that where the call runs

@@ -1,0 +1,158 @@
+"""What a compiler for another machine says of a chunk, and what that machine can do, as data."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """Another way to compile a chunk, to say what it would gain. It is never run.
+
+    Attributes:
+        precision: of float32 products, as ``torch.set_float32_matmul_precision``; empty for the
+            one that is set.
+        joined_heads: heads of an attention that are computed as one of their joint width.
+    """
+
+    precision: str = ""
+    joined_heads: int = 1
+
+
+AS_IT_IS = Variant()
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """One instruction of the optimised program.
+
+    Attributes:
+        name: the compiler's name of it.
+        opcode: ``fusion``, ``copy``, ``convolution``, ...
+        cycles: the compiler's estimate, times the trips of the loops around it.
+        node: position in the chunk of the operation that it is named after; ``None`` where the
+            compiler made it up.
+        nodes: positions of all operations that have a part in it, ascending.
+    """
+
+    name: str
+    opcode: str
+    cycles: int
+    node: int | None
+    nodes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """An array as it lies on the device: its text with the tiled layout, and bytes.
+
+    ``padded`` counts what the tiles occupy, ``nbytes`` what the elements need.
+    """
+
+    text: str
+    nbytes: int
+    padded: int
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What the compiler of a target says of one chunk.
+
+    Attributes:
+        error: why it refuses the chunk; empty where it compiled. Then everything else is zero.
+        kind: of an error: ``refused`` (it said so), ``aborted`` (it ended its process) or
+            ``time-out``.
+        cycles: sum of the estimates of the costs.
+        costs: instructions that the compiler gives an estimate of.
+        unestimated: opcode -> how many instructions it gives none of. They are not in ``cycles``.
+        unknown_loops: loops whose number of trips it does not know: counted as one trip.
+        flops, bytes_accessed: of its cost analysis.
+        arguments, results: the arrays that go in and out, in order.
+        temporary_bytes, alias_bytes, code_bytes: of its memory analysis.
+        seconds: what compiling took.
+    """
+
+    error: str = ""
+    kind: str = ""
+    cycles: int = 0
+    costs: tuple[Cost, ...] = ()
+    unestimated: dict[str, int] = field(default_factory=dict)
+    unknown_loops: int = 0
+    flops: float = 0.0
+    bytes_accessed: float = 0.0
+    arguments: tuple[Held, ...] = ()
+    results: tuple[Held, ...] = ()
+    temporary_bytes: int = 0
+    alias_bytes: int = 0
+    code_bytes: int = 0
+    seconds: float = 0.0
+
+    @property
+    def peak_bytes(self) -> int:
+        """Device memory while it runs: arguments, results that are not arguments, temporaries."""
+        held = sum(one.padded for one in (*self.arguments, *self.results))
+        return held - self.alias_bytes + self.temporary_bytes + self.code_bytes
+
+    @property
+    def padding(self) -> float:
+        """The share of the arrays in and out that is padding, 0 to 1."""
+        padded = sum(one.padded for one in (*self.arguments, *self.results))
+        needed = sum(one.nbytes for one in (*self.arguments, *self.results))
+        return 1 - needed / padded if padded else 0.0
+
+    def to_bytes(self) -> bytes:
+        """As JSON, for a cache."""
+        return json.dumps({"format": FORMAT, **asdict(self)}, separators=(",", ":")).encode()
+
+    @staticmethod
+    def from_bytes(data: bytes) -> Estimate:
+        """The inverse of ``to_bytes``; raises ``ValueError`` for other bytes."""
+        found: Any = json.loads(data)
+        if not isinstance(found, dict) or found.pop("format", None) != FORMAT:
+            raise ValueError("these bytes are no stored estimate")
+        try:
+            costs = tuple(
+                Cost(**(one | {"nodes": tuple(one["nodes"])})) for one in found.pop("costs")
+            )
+            arguments, results = (
+                tuple(Held(**one) for one in found.pop(name)) for name in ("arguments", "results")
+            )
+            return Estimate(costs=costs, arguments=arguments, results=results, **found)
+        except (TypeError, KeyError) as error:
+            raise ValueError(f"a stored estimate of another shape: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Published peaks of one device of a target.
+
+    Attributes:
+        name: the generation, such as ``v5e``.
+        flops: bfloat16 operations a second.
+        bandwidth: bytes a second from and to its memory.
+        memory: bytes of it.
+        clock: cycles a second of the compiler's estimates.
+        lanes, sublanes: the tile in which 32-bit arrays lie.
+        matrix: the width of its matrix units.
+        sparse_cores: units for gathers and scatters beside the vector unit.
+        source: where the figures are published.
+    """
+
+    name: str
+    flops: float
+    bandwidth: float
+    memory: int
+    clock: float
+    lanes: int
+    sublanes: int
+    matrix: int
+    sparse_cores: int
+    source: str
+
+    def seconds(self, cycles: float) -> float:
+        """Cycles as seconds."""
+        return cycles / self.clock

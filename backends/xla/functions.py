@@ -1,0 +1,123 @@
+"""JAX functions as programs: traced for given shapes, emitted into chunks, or run on the host."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+import jax
+import ml_dtypes  # noqa: F401  (registers bfloat16 and the float8 types with NumPy)
+import numpy as np
+from jax.extend import core
+
+from fuse.backends.functions import Program
+from fuse.backends.xla.canonical import canonical
+
+_WIDE: Final = frozenset({"int64", "uint64", "float64", "complex128"})
+_CODE_DIGITS: Final = 32  # of SHA-256: no two programs meet by chance
+
+
+def is_wide(dtypes: Sequence[str]) -> bool:
+    """Whether a function is traced with JAX's 64-bit types: where it is given one, or always."""
+    return bool(jax.config.read("jax_enable_x64")) or not _WIDE.isdisjoint(dtypes)
+
+
+class JaxProgram(Program):
+    """Final. A traced function; its results are those of the jaxpr in the order ``order``."""
+
+    def __init__(
+        self,
+        closed: core.ClosedJaxpr,
+        wide: bool,
+        order: Sequence[int],
+        numpy: Callable[..., Sequence[np.ndarray]] | None = None,
+    ) -> None:
+        """``wide``: traced with 64-bit types. ``numpy`` computes the same, for the host."""
+        self.closed, self.wide, self.order = closed, wide, tuple(order)
+        self._numpy = numpy
+        text = f"{canonical(closed)}\n{wide} {self.order}"
+        self.code = hashlib.sha256(text.encode()).hexdigest()[:_CODE_DIGITS]
+        self.storable = not any("callback" in name for name in _primitives(closed.jaxpr))
+
+    @functools.cached_property
+    def _interpreted(self) -> core.ClosedJaxpr:
+        closed: core.ClosedJaxpr = self.closed.replace(jaxpr=interpreted(self.closed.jaxpr))
+        return closed
+
+    def emit(self, platform: str, arrays: Sequence[Any]) -> list[Any]:
+        """The results, on tracers. Pallas kernels are interpreted on the CPU."""
+        closed = self._interpreted if platform == "cpu" else self.closed
+        # What a number that PyTorch wrapped is here has 64 bits, in JAX's own program it need not.
+        given = [
+            array if array.dtype == aval.dtype else jax.lax.convert_element_type(array, aval.dtype)
+            for array, aval in zip(arrays, closed.in_avals, strict=True)
+        ]
+        with jax.enable_x64(self.wide):
+            found = jax.core.eval_jaxpr(closed.jaxpr, closed.consts, *given)
+        return [found[at] for at in self.order]
+
+    def on_host(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """The results on the host: by the NumPy function that was given, else by XLA's CPU."""
+        if self._numpy is not None:
+            found: Sequence[Any] = self._numpy(*arrays)
+        else:
+            found = self._on_cpu(arrays)
+        return [np.asarray(found[at]) for at in self.order]
+
+    def _on_cpu(self, arrays: Sequence[np.ndarray]) -> Sequence[Any]:
+        device = jax.local_devices(backend="cpu")[0]
+        with jax.enable_x64(self.wide), jax.default_device(device):
+            pairs = zip(arrays, self.closed.in_avals, strict=True)
+            given = [np.asarray(array, aval.dtype, order="C") for array, aval in pairs]
+            results: Sequence[Any] = self._compiled(*given)
+            return results
+
+    @functools.cached_property
+    def _compiled(self) -> Callable[..., Any]:
+        consts = [_on_host(constant) for constant in self.closed.consts]
+        jaxpr = self._interpreted.jaxpr
+        return jax.jit(lambda *arrays: jax.core.eval_jaxpr(jaxpr, consts, *arrays))
+
+
+def _on_host(constant: Any) -> Any:
+    extended = jax.dtypes.issubdtype(constant.dtype, jax.dtypes.extended)
+    return constant if extended else np.asarray(constant)
+
+
+def interpreted(jaxpr: core.Jaxpr) -> core.Jaxpr:
+    """The jaxpr with its Pallas kernels, inner ones too, run by Pallas's interpreter.
+
+    ``pallas_call`` has no kernel for the CPU, and raises there without ``interpret=True``.
+    """
+    equations = []
+    for equation in jaxpr.eqns:
+        params = {name: _within(value) for name, value in equation.params.items()}
+        if equation.primitive.name == "pallas_call" and not params["interpret"]:
+            params["interpret"] = True
+        equations.append(equation.replace(params=params))
+    found: core.Jaxpr = jaxpr.replace(eqns=equations)
+    return found
+
+
+def _within(value: Any) -> Any:
+    if isinstance(value, core.ClosedJaxpr):
+        return value.replace(jaxpr=interpreted(value.jaxpr))
+    if isinstance(value, core.Jaxpr):
+        return interpreted(value)
+    if type(value) in (list, tuple):
+        return type(value)(map(_within, value))
+    return value
+
+
+def _primitives(jaxpr: Any) -> Iterator[str]:
+    """The names of all primitives of a program, inner ones too."""
+    for equation in jaxpr.eqns:
+        yield equation.primitive.name
+        for value in equation.params.values():
+            for item in value if isinstance(value, (list, tuple)) else (value,):
+                if isinstance(item, core.ClosedJaxpr):
+                    yield from _primitives(item.jaxpr)
+                elif isinstance(item, core.Jaxpr):
+                    yield from _primitives(item)

@@ -1,0 +1,102 @@
+"""A chunk lowered for a platform, and whether a node can be: what compiling starts from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import torch
+
+from fuse.backends.base import Chunk
+from fuse.backends.decomposed import Decompositions
+from fuse.backends.functions import is_function
+from fuse.backends.xla.calls import Call
+from fuse.backends.xla.emit import Scalars, Setting, emit_node
+from fuse.backends.xla.passing import Passing, passed
+from fuse.backends.xla.platform import Platform
+from fuse.backends.xla.products import Batch, Sum, batches, sums
+from fuse.backends.xla.program import emit_chunk
+from fuse.backends.xla.rules.registry import RULES, Unsupported
+from fuse.backends.xla.stacking import Group, stacking
+from fuse.backends.xla.steps import ordered
+from fuse.trace.functional import find_overload
+from fuse.trace.node import Node
+from fuse.trace.spec import HALF_COMPLEX
+
+
+def lowered(
+    chunk: Chunk,
+    platform: Platform,
+    decompositions: Decompositions,
+    device: jax.Device | None = None,
+    joined_heads: int = 1,
+) -> tuple[Any, Passing]:
+    """What ``jax.jit`` lowers ``chunk`` to, and how its arrays go in and out.
+
+    ``device``: the one to lower for, which need not exist; by default JAX's first.
+    ``joined_heads``: see ``Setting``.
+    """
+    added = sums(chunk)
+    apart = {place for one in added for place in one.nodes}
+    batched = [one for one in batches(chunk) if apart.isdisjoint(one.nodes)]
+    stacks = stacking(chunk, by_element, apart)
+    program, passing, donated = passed(chunk, stacks)
+    merged: list[Group | Sum | Batch | Call] = [*stacks.groups, *added, *batched]
+    merged += platform.calls(program, {place for one in merged for place in one.nodes})
+    order = ordered(program, merged)
+    updated = platform.updates(program)
+    scopes = platform.name != "cpu"
+    setting = Setting(platform, decompositions.get, updated, scopes, joined_heads)
+    function = emit_chunk(program, order, stacks, setting)
+    where: dict[str, Any] = {}
+    if device is not None:
+        sharding = jax.sharding.SingleDeviceSharding(device)
+        where = {"in_shardings": sharding, "out_shardings": sharding}
+    with jax.enable_x64(True):
+        words = jax.ShapeDtypeStruct((chunk.scalars, 2), "uint32")
+        specs = [jax.ShapeDtypeStruct(i.layout.shape, i.layout.dtype) for i in program.inputs]
+        layouts = {leaf.value: leaf.layout for leaf in chunk.inputs}
+        for values in stacks.inputs:
+            row = layouts[values[0]]
+            specs.append(jax.ShapeDtypeStruct((len(values), *row.shape), row.dtype))
+        jitted = jax.jit(function, donate_argnums=donated, keep_unused=True, **where)
+        return jitted.lower(words, *specs), passing
+
+
+def by_element(node: Node) -> bool:
+    """Whether a rule computes ``node`` element by element."""
+    overload = find_overload(node.target)
+    pointwise = overload is not None and torch.Tag.pointwise in overload.tags
+    return pointwise and node.target in RULES
+
+
+def rejection(node: Node, platform: Platform, decompositions: Decompositions) -> str | None:
+    """Why ``node`` cannot run on ``platform``, or ``None``; its rule is traced abstractly."""
+    missing = sorted(node.dtypes() & HALF_COMPLEX)
+    if missing:
+        return f"XLA has no {', '.join(missing)}"
+    refused = platform.refuses(node)
+    if refused is not None:
+        return refused
+    if node.target not in RULES and not is_function(node.target):
+        reason = decompositions.reason(node)
+        if reason is not None:
+            return reason
+    inputs = {op.value: op.layout for op in node.operands if op.initialised}
+    setting = Setting(platform, decompositions.get)
+
+    def run(words: jax.Array, arrays: dict[int, jax.Array]) -> list[jax.Array]:
+        values = {value: (array, inputs[value]) for value, array in arrays.items()}
+        emit_node(node, values, {}, Scalars(words), setting)
+        return [values[value][0] for value in node.results()]
+
+    words = max([slot + 1 for _, slot in node.dynamic] + [(node.random or 0) + 2])
+    with jax.enable_x64(True):
+        specs = {v: jax.ShapeDtypeStruct(lay.shape, lay.dtype) for v, lay in inputs.items()}
+        try:
+            jax.eval_shape(run, jax.ShapeDtypeStruct((words, 2), "uint32"), specs)
+        except Unsupported as error:
+            return str(error)
+        except Exception as error:  # noqa: BLE001  (a rule that fails is one we do not have)
+            return f"the rule of {node.target} failed: {type(error).__name__}: {error}"
+    return None

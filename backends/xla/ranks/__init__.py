@@ -1,0 +1,1 @@
+"""Several processes: JAX's multi-process runtime, and collectives as programs that it runs."""

@@ -1,0 +1,178 @@
+"""Collectives as SPMD programs: every rank runs the same one on its own shard.
+
+A program takes a rank's sources and returns what every target of any rank is to be, all of them
+flat, for ranks may see the same elements in other shapes; who has no such target drops it.
+Reductions that XLA lacks are gathered and reduced by each rank itself, in the order of the ranks.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+AXIS: Final = "ranks"
+Array = jax.Array
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What a program is made for: alike on all ranks.
+
+    Attributes:
+        kind: c10d's name of the collective, ``all_reduce`` and so on.
+        reduction: ``sum``, ``avg``, ``product``, ``min``, ``max``, ``band``, ``bor`` or ``bxor``.
+        root: the rank that has the sources or the targets; -1 where all have.
+        ranks: how many there are.
+        parts: how many tensors a rank's part is given as: one a rank, or one for all.
+        sources: elements of each source, of the root's where only that has any.
+        dtype: of all of them.
+        split_sums: a reduction's shares are exchanged and added up by each rank, not by XLA.
+    """
+
+    kind: str
+    reduction: str
+    root: int
+    ranks: int
+    parts: int
+    sources: tuple[int, ...]
+    dtype: str
+    split_sums: bool = False
+
+
+def program(form: Form) -> Callable[..., list[Array]]:
+    """The function of one rank's flat sources; runs under ``shard_map`` over ``AXIS``."""
+    return functools.partial(_KINDS[form.kind], form)
+
+
+def _everybodys(value: Array) -> Array:
+    """All ranks' elements, of shape ``[ranks, elements]``."""
+    return lax.all_gather(value, AXIS)
+
+
+def _reduced(form: Form, rows: Array) -> Array:
+    """Rows, one a rank, reduced to one in its own dtype."""
+    dtype = rows.dtype
+    if dtype == jnp.bool_:
+        return {"sum": jnp.any, "max": jnp.any, "bor": jnp.any}.get(form.reduction, jnp.all)(
+            rows, axis=0
+        )
+    if form.reduction in ("sum", "avg"):
+        return _averaged(form, jnp.sum(rows, axis=0, dtype=dtype))
+    return functools.reduce(_PAIRS[form.reduction], list(rows))
+
+
+def _averaged(form: Form, total: Array) -> Array:
+    if form.reduction != "avg":
+        return total
+    if jnp.issubdtype(total.dtype, jnp.integer):
+        return lax.div(total, jnp.asarray(form.ranks, total.dtype))  # towards zero
+    return (total / form.ranks).astype(total.dtype)
+
+
+_PAIRS: Final[dict[str, Callable[[Array, Array], Array]]] = {
+    "product": jnp.multiply,
+    "min": jnp.minimum,
+    "max": jnp.maximum,
+    "band": jnp.bitwise_and,
+    "bor": jnp.bitwise_or,
+    "bxor": jnp.bitwise_xor,
+}
+_OF_XLA: Final[dict[str, Callable[..., Any]]] = {
+    "sum": lax.psum,
+    "avg": lax.psum,
+    "min": lax.pmin,
+    "max": lax.pmax,
+}
+
+
+def _all_reduce(form: Form, *sources: Array) -> list[Array]:
+    return [_reduced_everywhere(form, source) for source in sources]
+
+
+def _reduced_everywhere(form: Form, source: Array) -> Array:
+    known = _OF_XLA.get(form.reduction)
+    if known is None or source.dtype == jnp.bool_:
+        return _reduced(form, _everybodys(source))
+    return _averaged(form, known(source, AXIS))
+
+
+def _broadcast(form: Form, *sources: Array) -> list[Array]:
+    """A sum of the root's bits and zeros: what XLA moves without gathering it n times."""
+    mine = lax.axis_index(AXIS) == form.root
+    found = []
+    for source in sources:
+        bits = _bits(source)
+        if bits is None:
+            found.append(_everybodys(source)[form.root])
+            continue
+        sent = lax.psum(jnp.where(mine, bits, jnp.zeros_like(bits)), AXIS)
+        found.append(_from_bits(sent, source.dtype))
+    return found
+
+
+def _bits(value: Array) -> Array | None:
+    """The same bits as whole numbers; ``None`` for complex ones."""
+    if jnp.issubdtype(value.dtype, jnp.complexfloating):
+        return None
+    if value.dtype == jnp.bool_:
+        return value.astype(jnp.uint8)
+    return lax.bitcast_convert_type(value, f"uint{8 * value.dtype.itemsize}")
+
+
+def _from_bits(bits: Array, dtype: Any) -> Array:
+    if dtype == jnp.bool_:
+        return bits.astype(jnp.bool_)
+    return lax.bitcast_convert_type(bits, dtype)
+
+
+def _all_gather(form: Form, *sources: Array) -> list[Array]:
+    found: list[Array] = []
+    for source in sources:
+        rows = _everybodys(source)
+        found += [rows.reshape(-1)] if form.parts == 1 else list(rows)
+    return found
+
+
+def _scatter(form: Form, *sources: Array) -> list[Array]:
+    rows = _exchanged(jnp.stack(sources))
+    return [rows[form.root]]
+
+
+def _exchanged(rows: Array) -> Array:
+    """Row r of this rank goes to rank r: what comes back is each rank's row for this one."""
+    return lax.all_to_all(rows, AXIS, split_axis=0, concat_axis=0, tiled=True)
+
+
+def _reduce_scatter(form: Form, *sources: Array) -> list[Array]:
+    found = []
+    for at in range(0, len(sources), form.parts):
+        rows = jnp.concatenate(sources[at : at + form.parts]).reshape(form.ranks, -1)
+        if form.reduction in ("sum", "avg") and not form.split_sums and rows.dtype != jnp.bool_:
+            share = _averaged(form, lax.psum_scatter(rows, AXIS, scatter_dimension=0))
+        else:
+            share = _reduced(form, _exchanged(rows))
+        found.append(share)
+    return found
+
+
+def _all_to_all(form: Form, *sources: Array) -> list[Array]:
+    """A row for each rank, all as long as the longest: who asked cuts them."""
+    return [_exchanged(sources[0].reshape(form.ranks, -1)).reshape(-1)]
+
+
+_KINDS: Final[dict[str, Callable[..., list[Array]]]] = {
+    "all_reduce": _all_reduce,
+    "reduce": _all_reduce,
+    "broadcast": _broadcast,
+    "all_gather": _all_gather,
+    "gather": _all_gather,
+    "scatter": _scatter,
+    "reduce_scatter": _reduce_scatter,
+    "all_to_all": _all_to_all,
+}

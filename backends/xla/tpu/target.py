@@ -1,0 +1,243 @@
+"""A TPU that is not here: its compiler in worker processes, at most two at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import os
+import pickle
+import queue
+import select
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, Final
+
+import jax
+import torch
+
+from fuse.backends.base import Chunk, Target
+from fuse.backends.decomposed import Decompositions
+from fuse.backends.estimates import AS_IT_IS, Estimate, Variant
+from fuse.backends.xla.lowering import rejection
+from fuse.backends.xla.rules.registry import RULES
+from fuse.backends.xla.tpu.platform import TpuPlatform
+from fuse.backends.xla.tpu.targets import TargetName, libtpu_version, unknown
+from fuse.errors import ConfigError, describe
+from fuse.trace.node import Node
+from fuse.trace.signature import signature
+
+WORKERS: Final = 2
+"""Compilers at once: each takes 0.7 GB with libtpu in it, and several threads of its own."""
+START_SECONDS: Final = 120.0
+SECONDS: Final = 300.0
+"""The longest that one chunk may take; a large one of a convolutional net takes half a minute."""
+_LENGTH: Final = 8  # bytes before a message: ``worker.LENGTH``
+_LAST: Final = 6  # lines of an aborted compiler's output that its refusal quotes
+
+
+class Ended(Exception):
+    """A worker gave no answer: ``kind`` is ``aborted`` or ``time-out``."""
+
+    def __init__(self, kind: str, text: str) -> None:
+        super().__init__(text)
+        self.kind = kind
+
+
+class Worker:
+    """One process; ``fingerprint`` is what it said when it was ready."""
+
+    def __init__(self, target: TargetName) -> None:
+        """Start it and wait until it is ready; raises ``ConfigError`` with what it says."""
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the process)
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "fuse.backends.xla.tpu.worker", target.text],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            env=_environment(target),
+        )
+        try:
+            ready = self._receive(START_SECONDS)
+        except Ended as error:
+            self.close()
+            raise ConfigError(
+                describe(f"the compiler of target {target.text!r} did not start: {error}")
+            ) from error
+        if isinstance(ready, str):
+            self.close()
+            why = ready.strip().splitlines()[0]
+            if "INVALID_ARGUMENT" in why:
+                raise ConfigError(unknown(target.text, why))
+            raise ConfigError(
+                describe(f"the compiler of target {target.text!r} did not start: {why}")
+            )
+        self.fingerprint: dict[str, str] = ready
+
+    def compile(self, chunk: Chunk, variant: Variant, seconds: float) -> tuple[Estimate, bytes]:
+        """Its answer; raises ``Ended`` where there is none, and the worker is of no use then."""
+        data = pickle.dumps((chunk, variant))
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(len(data).to_bytes(_LENGTH, "big") + data)
+            self._process.stdin.flush()
+        except OSError as error:
+            raise Ended("aborted", self._last_words()) from error
+        answer: tuple[Estimate, bytes] = self._receive(seconds)
+        return answer
+
+    def kill(self) -> None:
+        """End the process, from any thread: whoever waits for it gets ``Ended``."""
+        self._process.kill()
+
+    def close(self) -> None:
+        """End the process and close what leads to it: for the thread that uses the worker."""
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout, self._log):
+            if pipe is not None:
+                with contextlib.suppress(OSError):  # a request that nobody read is still in it
+                    pipe.close()
+
+    def _receive(self, seconds: float) -> Any:
+        deadline = time.monotonic() + seconds
+        size = int.from_bytes(self._read(_LENGTH, deadline, seconds), "big")
+        return pickle.loads(self._read(size, deadline, seconds))  # noqa: S301  (of our own process)
+
+    def _read(self, size: int, deadline: float, seconds: float) -> bytes:
+        assert self._process.stdout is not None
+        descriptor, data = self._process.stdout.fileno(), bytearray()
+        while len(data) < size:
+            left = deadline - time.monotonic()
+            if left <= 0 or not select.select([descriptor], [], [], left)[0]:
+                raise Ended("time-out", f"no answer within {seconds:.0f} s")
+            part = os.read(descriptor, min(size - len(data), 1 << 20))
+            if not part:
+                raise Ended("aborted", self._last_words())
+            data += part
+        return bytes(data)
+
+    def _last_words(self) -> str:
+        """How the process ended, and the last lines that it printed."""
+        code = self._process.wait()
+        self._log.seek(0)
+        lines = [line for line in self._log.read().decode(errors="replace").splitlines() if line]
+        fatal = [line for line in lines if line.startswith("F") or "Check fail" in line]
+        said = "\n".join((fatal or lines)[-_LAST:])
+        how = f"signal {-code}" if code < 0 else f"exit code {code}"
+        return f"the compiler ended its process ({how}): {said}"
+
+
+def _environment(target: TargetName) -> dict[str, str]:
+    """This process's, and what keeps libtpu from looking for a TPU's host."""
+    added = {
+        "JAX_PLATFORMS": "cpu",
+        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # there is no TPU that two processes could want
+        "TPU_SKIP_MDS_QUERY": "1",
+        "TPU_ACCELERATOR_TYPE": target.generation.accelerator,
+        "TPU_WORKER_HOSTNAMES": "localhost",
+    }
+    kept = {name: text for name, text in os.environ.items() if name != "FUSE_TARGET"}
+    return kept | added
+
+
+class TpuTarget(Target):
+    """Final. Workers start when a chunk needs one, and live until ``close``."""
+
+    def __init__(self, target: TargetName, seconds: float = SECONDS) -> None:
+        """Raises ``ConfigError`` where libtpu is not installed; starts nothing."""
+        self._libtpu = libtpu_version()
+        self._target = target
+        self.name = target.text
+        self.machine = target.generation.machine
+        self._seconds = seconds
+        self._platform = TpuPlatform()
+        self._decompositions = Decompositions(RULES.__contains__)
+        self._rejections: dict[str, str | None] = {}
+        self._idle: queue.LifoQueue[Worker | None] = queue.LifoQueue()
+        for _ in range(WORKERS):
+            self._idle.put(None)
+        self._lock = threading.Lock()
+        self._workers: set[Worker] = set()
+        self._fingerprint: dict[str, str] | None = None
+
+    def describe(self) -> dict[str, str]:  # noqa: D102
+        return {
+            "backend": "xla",
+            "target": self._target.topology,
+            "libtpu": self._libtpu,
+            "jax": jax.__version__,
+            "jaxlib": importlib.metadata.version("jaxlib"),
+            "xla flags": os.environ.get("XLA_FLAGS", ""),
+            "float32 products": torch.get_float32_matmul_precision(),
+            **self._platform.fingerprint(),
+        }
+
+    def fingerprint(self) -> dict[str, str]:  # noqa: D102
+        if self._fingerprint is None:
+            with self._worker() as worker:
+                self._fingerprint = worker.fingerprint
+        return self._fingerprint | {"float32 products": torch.get_float32_matmul_precision()}
+
+    def reject(self, node: Node) -> str | None:  # noqa: D102
+        key = signature(node)
+        if key not in self._rejections:
+            self._rejections[key] = rejection(node, self._platform, self._decompositions)
+        return self._rejections[key]
+
+    def compile(  # noqa: D102
+        self, chunk: Chunk, variant: Variant = AS_IT_IS
+    ) -> tuple[Estimate, bytes]:
+        precision = variant.precision or torch.get_float32_matmul_precision()
+        variant = replace(variant, precision=precision)
+        started = time.perf_counter()
+        try:
+            with self._worker() as worker:
+                return worker.compile(chunk, variant, self._seconds)
+        except (Ended, ConfigError) as error:
+            seconds = time.perf_counter() - started
+            kind = error.kind if isinstance(error, Ended) else "aborted"
+            return Estimate(error=str(error), kind=kind, seconds=seconds), b""
+
+    @contextlib.contextmanager
+    def _worker(self) -> Iterator[Worker]:
+        """A worker that nobody else uses; one that gives no answer is ended."""
+        worker = self._idle.get()
+        try:
+            if worker is None:
+                worker = self._start()
+            yield worker
+        except BaseException:
+            if worker is not None:
+                worker.close()
+                with self._lock:
+                    self._workers.discard(worker)
+            worker = None
+            raise
+        finally:
+            self._idle.put(worker)
+
+    def _start(self) -> Worker:
+        worker = Worker(self._target)
+        with self._lock:
+            self._workers.add(worker)
+            self._fingerprint = self._fingerprint or worker.fingerprint
+        return worker
+
+    def close(self) -> None:  # noqa: D102
+        with self._lock:
+            for worker in self._workers:
+                worker.kill()
+            self._workers = set()
+        idle: list[Worker | None] = []  # the others are closed by those who use them
+        with contextlib.suppress(queue.Empty):
+            while True:
+                idle.append(self._idle.get_nowait())
+        for one in idle:
+            if one is not None:
+                one.close()
+            self._idle.put(None)

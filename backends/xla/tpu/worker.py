@@ -1,0 +1,135 @@
+"""A process that compiles chunks for a target, one after the other.
+
+The compiler may abort its process, or take for ever, so it has one of its own. Requests come on
+the standard input and answers go to the standard output, pickled, each after its length; what the
+compiler prints goes to the standard error. Both ends are the same program of the same user.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import struct
+import sys
+import time
+from typing import IO, Any, Final
+
+import jax
+import torch
+from jax.experimental import topologies
+
+from fuse.backends.base import Chunk
+from fuse.backends.decomposed import Decompositions
+from fuse.backends.estimates import Estimate, Variant
+from fuse.backends.xla.backend import surroundings
+from fuse.backends.xla.executable import stored
+from fuse.backends.xla.lowering import lowered
+from fuse.backends.xla.rules.registry import RULES
+from fuse.backends.xla.tpu import hlo
+from fuse.backends.xla.tpu.platform import TpuPlatform
+from fuse.backends.xla.tpu.targets import TargetName, parse
+
+LENGTH: Final = struct.Struct(">Q")
+ERROR_LENGTH: Final = 2000
+
+
+def topology(target: TargetName) -> Any:
+    """JAX's description of a target's devices; raises what libtpu says of one that it lacks."""
+    more: dict[str, Any] = {}
+    if target.one_chip:
+        more["chips_per_host_bounds"] = (1, 1, 1)
+    if target.generation.config != "default":
+        more["chip_config_name"] = target.generation.config
+    found: Any = topologies.get_topology_desc(platform="tpu", topology_name=target.topology, **more)
+    return found
+
+
+class Compiler:
+    """Compiles for the first device of a target."""
+
+    def __init__(self, target: TargetName) -> None:
+        self.devices = topology(target).devices
+        self.platform = TpuPlatform()
+        self.decompositions = Decompositions(RULES.__contains__)
+
+    def fingerprint(self) -> dict[str, str]:
+        """The fields of the same name of a backend on a host of the target."""
+        return {**surroundings("xla", self.devices), **self.platform.fingerprint()}
+
+    def compile(self, chunk: Chunk, variant: Variant) -> tuple[Estimate, bytes]:
+        """The estimate and the executable; raises what the compiler says."""
+        started = time.perf_counter()
+        program, passing = lowered(
+            chunk, self.platform, self.decompositions, self.devices[0], variant.joined_heads
+        )
+        with jax.enable_x64(True):
+            compiled = program.compile(self.platform.options(program))
+        executable = compiled.runtime_executable()
+        return estimate(compiled, time.perf_counter() - started), stored(
+            passing, executable.serialize()
+        )
+
+
+def estimate(compiled: Any, seconds: float) -> Estimate:
+    """What a compiled program says of itself."""
+    program = hlo.parse(compiled.as_text())
+    sums = hlo.sums(program)
+    memory, analysis = compiled.memory_analysis(), compiled.cost_analysis() or {}
+    return Estimate(
+        cycles=sums.cycles,
+        costs=tuple(sums.costs),
+        unestimated=dict(sums.unestimated),
+        unknown_loops=sums.unknown_loops,
+        flops=max(float(analysis.get("flops", 0.0)), 0.0),
+        bytes_accessed=max(float(analysis.get("bytes accessed", 0.0)), 0.0),
+        arguments=program.arguments(),
+        results=program.results(),
+        temporary_bytes=memory.temp_size_in_bytes,
+        alias_bytes=memory.alias_size_in_bytes,
+        code_bytes=memory.generated_code_size_in_bytes,
+        seconds=seconds,
+    )
+
+
+def send(stream: IO[bytes], message: object) -> None:
+    """Write one message."""
+    data = pickle.dumps(message)
+    stream.write(LENGTH.pack(len(data)) + data)
+    stream.flush()
+
+
+def receive(stream: IO[bytes]) -> Any:
+    """Read one message; ``None`` at the end of the stream."""
+    head = stream.read(LENGTH.size)
+    if len(head) < LENGTH.size:
+        return None
+    return pickle.loads(stream.read(LENGTH.unpack(head)[0]))  # noqa: S301  (of our own process)
+
+
+def answer(compiler: Compiler, chunk: Chunk, variant: Variant) -> tuple[Estimate, bytes]:
+    """What the compiler makes of a chunk, an error included."""
+    torch.set_float32_matmul_precision(variant.precision)
+    try:
+        return compiler.compile(chunk, variant)
+    except Exception as error:  # noqa: BLE001  (it is the answer)
+        text = f"{type(error).__name__}: {error}"[:ERROR_LENGTH]
+        return Estimate(error=text, kind="refused"), b""
+
+
+def main() -> int:
+    """Serve the target that the one argument names, until the standard input ends."""
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    try:
+        compiler = Compiler(parse(sys.argv[1]))
+    except Exception as error:  # noqa: BLE001  (the parent process says it)
+        send(answers, str(error))
+        return 1
+    send(answers, compiler.fingerprint())
+    while (request := receive(sys.stdin.buffer)) is not None:
+        send(answers, answer(compiler, *request))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

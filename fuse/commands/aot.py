@@ -1,0 +1,101 @@
+"""The ``fuse aot`` command: run a program here, compile it for a TPU, and report."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import runpy
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+
+from fuse import config
+from fuse.errors import ConfigError
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the program, print the report; 1 where something is refused, else the program's code."""
+    options = _parser().parse_args(arguments)
+    # What the program computes, it computes on this machine's CPU; JAX reads this when it starts.
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    os.environ.pop("FUSE_TARGET", None)
+    # Imported here, after the setting: JAX starts with it.
+    from fuse.device import lazy  # noqa: PLC0415
+    from fuse.report.target import last_step, open_target, report_of  # noqa: PLC0415
+
+    try:
+        targeted = open_target(options.target)
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return 2
+    lazy.set_target(targeted)
+    try:
+        code = run(options.program, options.arguments, options.module)
+        lazy.core().cut(lazy.CUTS["synchronize"])
+        lazy.engine().wait()
+    finally:
+        lazy.set_target(None)
+    if not targeted.runs:
+        print("fuse aot: the program ran nothing on the device tpu", file=sys.stderr)
+        targeted.target.close()
+        return code or 1
+    report = report_of(targeted, last_step(targeted))
+    if options.json:
+        print(json.dumps(report.to_dict(), indent=1))
+    else:
+        print(f"the last step of {len(targeted.runs)} traces in all\n{report}")
+    if options.html is not None:
+        print(f"wrote {report.save(options.html)}", file=sys.stderr)
+    if options.pack is not None:
+        print(f"wrote {report.pack(options.pack)}", file=sys.stderr)
+    return code or int(bool(report.failures))
+
+
+def run(program: str, arguments: Sequence[str], module: bool) -> int:
+    """Run a script or a module as Python would; its exit code. An exception is printed."""
+    before = sys.argv, sys.path[0]
+    sys.argv = [program, *arguments]
+    sys.path[0] = "" if module else str(Path(program).resolve().parent)
+    try:
+        if module:
+            runpy.run_module(program, run_name="__main__", alter_sys=True)
+        else:
+            runpy.run_path(program, run_name="__main__")
+    except SystemExit as ended:
+        if isinstance(ended.code, str):
+            print(ended.code, file=sys.stderr)
+        return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    except Exception:  # noqa: BLE001  (said as Python says it; what had run is reported)
+        traceback.print_exc()
+        return 1
+    finally:
+        sys.argv, sys.path[0] = before
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="fuse aot",
+        description="Run a program on this machine, compile what it does for a TPU, and report "
+        "what its last step costs there. No TPU is needed.",
+    )
+    parser.add_argument(
+        "--target",
+        default=config.target(),
+        required=config.target() is None,
+        help="v4, v5e, v5p, v6e or tpu7x (one chip), or a topology such as v5e:4x4 "
+        "(default: FUSE_TARGET)",
+    )
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write the report as a page")
+    parser.add_argument(
+        "--pack", type=Path, metavar="FILE", help="write what was compiled, for fuse cache import"
+    )
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    parser.add_argument(
+        "-m", dest="module", action="store_true", help="the program is a module's name"
+    )
+    parser.add_argument("program", help="the program, run as Python would")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="the program's own")
+    return parser

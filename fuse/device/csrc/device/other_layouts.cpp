@@ -1,0 +1,70 @@
+// Tensors that are not strided: the device has none, and says so where PyTorch would list all of
+// its dispatch keys. Nested tensors of the jagged layout are subclasses over strided ones.
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+#include <torch/library.h>
+
+namespace fuse {
+
+namespace {
+
+[[noreturn]] void refuse(const c10::OperatorHandle& op, const char* kind, const char* remedy) {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      false,
+      op.schema().name(),
+      ": the tpu device has dense (strided) tensors only, no ",
+      kind,
+      " ones; ",
+      remedy,
+      " or keep the tensor on the CPU");
+}
+
+void sparse(const c10::OperatorHandle& op, torch::jit::Stack*) {
+  refuse(op, "sparse", "call .to_dense() first");
+}
+
+void quantized(const c10::OperatorHandle& op, torch::jit::Stack*) {
+  refuse(op, "quantized", "call .dequantize() first");
+}
+
+void nested(const c10::OperatorHandle& op, torch::jit::Stack*) {
+  refuse(op, "nested", "make it with layout=torch.jagged");
+}
+
+using torch::CppFunction;
+
+TORCH_LIBRARY_IMPL(_, SparsePrivateUse1, m) {
+  m.fallback(CppFunction::makeFromBoxedFunction<&sparse>());
+}
+TORCH_LIBRARY_IMPL(_, SparseCsrPrivateUse1, m) {
+  m.fallback(CppFunction::makeFromBoxedFunction<&sparse>());
+}
+TORCH_LIBRARY_IMPL(_, QuantizedPrivateUse1, m) {
+  m.fallback(CppFunction::makeFromBoxedFunction<&quantized>());
+}
+TORCH_LIBRARY_IMPL(_, NestedTensorPrivateUse1, m) {
+  m.fallback(CppFunction::makeFromBoxedFunction<&nested>());
+}
+
+// What would wrap the device's strided tensors into others.
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  for (const char* name :
+       {"_sparse_compressed_tensor_unsafe",
+        "_sparse_compressed_tensor_with_dims",
+        "_sparse_coo_tensor_unsafe",
+        "_sparse_coo_tensor_with_dims",
+        "_sparse_coo_tensor_with_dims_and_tensors",
+        "_sparse_csr_tensor_unsafe",
+        "_sparse_csc_tensor_unsafe",
+        "_sparse_bsr_tensor_unsafe",
+        "_sparse_bsc_tensor_unsafe"}) {
+    m.impl(name, CppFunction::makeFromBoxedFunction<&sparse>());
+  }
+  for (const char* name : {"_nested_view_from_buffer", "_nested_tensor_from_tensor_list"}) {
+    m.impl(name, CppFunction::makeFromBoxedFunction<&nested>());
+  }
+}
+
+} // namespace
+
+} // namespace fuse

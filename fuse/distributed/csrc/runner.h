@@ -1,0 +1,87 @@
+// Carries a group's calls out, one after another, on a thread of its own.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "direct.h"
+#include "host.h"
+#include "mesh.h"
+#include "peers.h"
+#include "work.h"
+
+namespace fuse::distributed {
+
+// A call goes so: ranks compare what they are about to do, its values are computed, the data moves,
+// its targets get their values, whoever waits goes on. What goes wrong is an exception of the
+// call's Work and of its targets. After a failure other than a mismatch, which every rank sees
+// before anything has moved, ranks cannot know what the others have done: the group is over.
+class Runner : public std::enable_shared_from_this<Runner> {
+ public:
+  Runner(
+      const c10::intrusive_ptr<c10d::Store>& store,
+      int rank,
+      int size,
+      std::string name,
+      std::chrono::milliseconds timeout,
+      py::object host);
+
+  Host& host() {
+    return host_;
+  }
+  // Takes the call, whose number this gives. One that the caller `waits` for at once wakes nobody:
+  // see await.
+  c10::intrusive_ptr<Work> add(
+      Call call, c10d::OpType type, std::vector<at::Tensor> outputs, bool waits);
+  // Carries out what is next, if nobody does, on the thread that waits: waking another one takes
+  // longer than a small call. Whether there was anything.
+  bool help();
+  // The backend for point-to-point calls; connects if nothing has yet.
+  c10::intrusive_ptr<c10d::Backend> gloo();
+  uint64_t calls();
+  // Lets what has been called end, for so long, then leaves the group.
+  void stop(std::chrono::milliseconds patience, const std::string& fate);
+  // An error as the group's: with the call, who is to blame, and the way out.
+  std::string explained(const std::string& what, uint64_t number, const std::string& call);
+
+ private:
+  struct Task {
+    Call call;
+    std::shared_ptr<Completion> completion;
+  };
+  void serve();
+  void perform(Task& task);
+  void perform_next(std::unique_lock<std::mutex>& lock);
+  void carry_out(Call& call);
+  bool by_runtime();
+  Mesh& mesh();
+  void fail(Task& task, const std::string& why);
+  // The call has failed, and with it the group.
+  void give_up(Task& task, const std::string& what);
+
+  Host host_;
+  std::shared_ptr<Peers> peers_;
+  int rank_;
+  int size_;
+  std::string name_;
+  std::chrono::milliseconds timeout_;
+  c10::intrusive_ptr<c10d::Store> store_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Task> tasks_;
+  uint64_t numbers_ = 0;
+  bool running_ = false; // the thread
+  bool busy_ = false;
+  bool stopped_ = false;
+  std::string over_; // why the group is
+  std::mutex connecting_;
+  c10::intrusive_ptr<c10d::Backend> gloo_;
+  std::unique_ptr<Mesh> mesh_;
+  std::optional<bool> by_runtime_; // whether device tensors go by JAX's runtime
+};
+
+} // namespace fuse::distributed

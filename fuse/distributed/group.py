@@ -1,0 +1,98 @@
+"""One process group: what its C++ asks of Python, and how the group begins and ends."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import sys
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+
+from fuse import config
+from fuse.device import lazy
+from fuse.distributed import native, runtime
+from fuse.trace.source import user_line
+
+
+def create(options: Any) -> Any:
+    """The backend of a group, from PyTorch's ``DistributedBackendOptions``."""
+    return _make(
+        options.store,
+        options.group_rank,
+        options.group_size,
+        options.timeout,
+        options.group_id,
+        list(options.global_ranks_in_group),
+    )
+
+
+def _make(store: Any, rank: int, size: int, timeout: timedelta, name: str, ranks: list[int]) -> Any:
+    module = native.load()
+    _tell_peers_at_exit()
+    if not ranks and runtime.may_be_needed():
+        runtime.start(store, rank, size, timeout)
+    host = Host(store, rank, size, timeout, ranks)
+    return module.make_group(store, rank, size, timeout, name, ranks, host)
+
+
+class Host:
+    """What a group's native part asks of Python, by name: see csrc/host.h."""
+
+    def __init__(
+        self, store: Any, rank: int, size: int, timeout: timedelta, ranks: list[int]
+    ) -> None:
+        """The group's store, this process's place in it, how long calls wait, and who belongs to
+        it: numbers in the default group; none where it is that.
+        """
+        self._store, self._rank, self._timeout = store, rank, timeout
+        self.size = size
+        self._ranks = ranks
+        self._programs: runtime.Programs | None = None
+
+    def values(self) -> Any:
+        """The native core's table of functions; starts the device."""
+        return lazy.core().values
+
+    def line(self) -> str:
+        """The user's line that calls."""
+        return user_line()
+
+    def connect(self) -> Any:
+        """Gloo over the group's ranks; returns once every one has come."""
+        store = dist.PrefixStore("gloo/", self._store)
+        return dist.ProcessGroupGloo(store, self._rank, self.size, self._timeout)
+
+    def uses_runtime(self) -> bool:
+        """Whether device tensors go by JAX's runtime: where they do not lie in host memory."""
+        backend = lazy.engine().backend
+        if backend.name != "xla":
+            return False
+        chosen = config.collectives()
+        return chosen == "xla" or (chosen == "auto" and not backend.shares_host_memory())
+
+    def run(self, *call: Any) -> list[Any]:
+        """Carry a call out by JAX's runtime; the targets' arrays: see ``Programs.run``."""
+        if self._programs is None:
+            self._programs = runtime.Programs(self._ranks or range(self.size))
+        return self._programs.run(*call)
+
+    def split(
+        self, store: Any, rank: int, size: int, milliseconds: int, name: str, ranks: list[int]
+    ) -> Any:
+        """The backend of a group of some of this one's ranks."""
+        return _make(store, rank, size, timedelta(milliseconds=milliseconds), name, ranks)
+
+
+@functools.cache
+def _tell_peers_at_exit() -> None:
+    """Before the process ends, its groups' other ranks are told how: they may be waiting."""
+    atexit.register(_leave_all)
+
+
+def _leave_all() -> None:
+    error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+    fate = "has ended" if error is None else f"has raised {type(error).__name__}: {error}"
+    native.load().leave_all(fate[:400])
+    runtime.close()

@@ -1,0 +1,140 @@
+"""Functions made of a function: its gradient, and itself over a batch. They are functions again,
+so that gradients of gradients, and batches of them, need nothing more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.interpreters import partial_eval
+
+from fuse.kernels.function import Function
+from fuse.trace.spec import TensorSpec
+
+
+def is_differentiable(dtype: str) -> bool:
+    """Whether values of a dtype have gradients."""
+    return "float" in dtype or "complex" in dtype
+
+
+def backward(function: Function, wanted: tuple[int, ...], size: int) -> Function:
+    """The gradients of the arrays ``wanted`` of a function of ``size`` arrays.
+
+    It takes the function's arrays, its results in the order of ``Traced.results``, and the
+    gradients of those results that have one. JAX derives it by running the function again: what
+    would have to be kept otherwise depends on shapes, and would be written and read once more
+    where a chunk holds forward and backward pass, which XLA merges.
+    """
+    key = ("backward", wanted, size)
+    if key not in function.derived:
+
+        def call(*values: Any) -> list[Any]:
+            return _backward(function, wanted, values[:size], values[size:])
+
+        text = f"backward {wanted} {size} of {function.text}"
+        name = f"{function.name}_backward"
+        remedy = "" if function.gradient is not None else REMEDY
+        function.derived[key] = Function(name, text, call, weak=function.weak, remedy=remedy)
+    return function.derived[key]
+
+
+REMEDY = (
+    "give fuse.kernel a gradient=, or wrap the function in jax.custom_vjp; JAX differentiates no "
+    "pallas_call by itself"
+)
+
+
+def _backward(
+    function: Function, wanted: tuple[int, ...], arrays: Sequence[Any], rest: Sequence[Any]
+) -> list[Any]:
+    traced = function.traced([TensorSpec(str(array.dtype), array.shape) for array in arrays])
+    made = rest[: len(traced.results)]
+    given = iter(rest[len(traced.results) :])
+    # PyTorch's gradient of a complex number is the conjugate of JAX's.
+    gradients = [
+        _conj(next(given)) if is_differentiable(spec.dtype) else np.zeros(spec.shape, _FLOAT0)
+        for spec in traced.results
+    ]
+    if function.gradient is not None:
+        outputs = traced.arrange(*_split(traced, made))
+        found = function.gradient(arrays, outputs, traced.arrange(*_split(traced, gradients)))
+        results = [found[at] for at in wanted]
+    else:
+        results = list(_derived(function, traced, arrays, wanted, gradients))
+    return [
+        jnp.zeros_like(arrays[at]) if found is None else _conj(found).astype(arrays[at].dtype)
+        for at, found in zip(wanted, results, strict=True)
+    ]
+
+
+_FLOAT0 = jax.dtypes.float0
+
+
+def _conj(value: Any) -> Any:
+    return jnp.conj(value) if jnp.iscomplexobj(value) else value
+
+
+def _split(traced: Any, values: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
+    first = len(traced.returned)
+    return values[:first], values[first:]
+
+
+def _derived(
+    function: Function,
+    traced: Any,
+    arrays: Sequence[Any],
+    wanted: tuple[int, ...],
+    gradients: Sequence[Any],
+) -> tuple[Any, ...]:
+    order = (*traced.returned, *traced.written)
+
+    def of_wanted(*chosen: Any) -> list[Any]:
+        given = list(arrays)
+        for at, value in zip(wanted, chosen, strict=True):
+            given[at] = value
+        leaves = jax.tree.leaves(function.call(*given))
+        return [jnp.asarray(leaves[at]) for at in order]
+
+    _, pull = jax.vjp(of_wanted, *(arrays[at] for at in wanted))
+    found: tuple[Any, ...] = pull(list(gradients))
+    return found
+
+
+def reads(function: Function, specs: Sequence[TensorSpec]) -> tuple[bool, ...]:
+    """Which of its arrays a function's results depend on: the others need not be kept for it."""
+    closed = function.traced(specs).program.closed
+    _, used = partial_eval.dce_jaxpr(closed.jaxpr, [True] * len(closed.out_avals))
+    return tuple(used)
+
+
+def functional(function: Function) -> Function:
+    """The function with its results as one list of new arrays: nothing is written."""
+    key = "functional"
+    if key not in function.derived:
+        text = f"functional {function.text}"
+        function.derived[key] = Function(
+            function.name,
+            text,
+            lambda *arrays: jax.tree.leaves(function.call(*arrays)),
+            weak=function.weak,
+        )
+    return function.derived[key]
+
+
+def batched(function: Function, dims: tuple[int | None, ...], size: int) -> Function:
+    """The function for each of ``size`` samples: array ``i`` has them along ``dims[i]``.
+
+    Results have them along their first dimension; nothing is written.
+    """
+    key = ("batched", dims, size)
+    if key not in function.derived:
+        call = jax.vmap(
+            lambda *arrays: jax.tree.leaves(function.call(*arrays)), dims, 0, axis_size=size
+        )
+        text = f"batch {dims} {size} of {function.text}"
+        function.derived[key] = Function(f"{function.name}_batch", text, call, weak=function.weak)
+    return function.derived[key]

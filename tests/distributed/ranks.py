@@ -1,0 +1,134 @@
+"""Runs a function of a test module as the ranks of a group: processes of their own, with an end."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch.distributed as dist
+
+SECONDS = 100.0
+"""How long all ranks together may take, starts included: ten times what it takes alone."""
+
+ALONE = 40.0
+
+
+@dataclass(frozen=True)
+class Ended:
+    """One rank's end: its exit code (negative: the signal) and what it printed."""
+
+    code: int
+    output: str
+
+
+def free_port() -> int:
+    """A port of the loopback that nobody listened on a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def start(
+    function: Callable[..., object], size: int, backend: str | None, timeout: float, **env: str
+) -> list[tuple[subprocess.Popen[bytes], Any]]:
+    """Start every rank; their output goes to files."""
+    port = str(free_port())
+    ranks = []
+    for rank in range(size):
+        output = tempfile.TemporaryFile()  # noqa: SIM115  (closed by whoever reads it)
+        settings = {
+            **os.environ,
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": port,
+            "RANK": str(rank),
+            "LOCAL_RANK": str(rank),
+            "WORLD_SIZE": str(size),
+            "JAX_PLATFORMS": "cpu",
+            "OMP_NUM_THREADS": "1",
+            **env,
+        }
+        line = [sys.executable, "-m", "tests.distributed.ranks", function.__module__]
+        line += [function.__qualname__, backend or "", str(timeout)]
+        ranks.append(
+            (
+                subprocess.Popen(
+                    line,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    env=settings,
+                    cwd=Path(__file__).parents[2],
+                    start_new_session=True,
+                ),
+                output,
+            )
+        )
+    return ranks
+
+
+def finish(ranks: list[tuple[subprocess.Popen[bytes], Any]], seconds: float) -> list[Ended]:
+    """Wait for all ranks at most so long, and for those that another one's failure leaves alone
+    ``ALONE`` seconds; who has not ended then is killed, with its children."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        codes = [process.poll() for process, _ in ranks]
+        if None not in codes:
+            break
+        if any(codes):
+            deadline = min(deadline, time.monotonic() + ALONE)
+        time.sleep(0.05)
+    ended = []
+    for process, output in ranks:
+        late = process.poll() is None
+        if late:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        with output:
+            output.seek(0)
+            text = output.read().decode(errors="replace")
+        ended.append(Ended(process.returncode, text + ("\n(killed: too late)" if late else "")))
+    return ended
+
+
+def run(
+    function: Callable[..., object],
+    size: int = 2,
+    backend: str | None = None,
+    seconds: float = SECONDS,
+    timeout: float = 30.0,
+    **env: str,
+) -> list[Ended]:
+    """Run ``function(rank, size)`` on every rank, in a group of ``backend``; how each ended."""
+    return finish(start(function, size, backend, timeout, **env), seconds)
+
+
+def passes(function: Callable[..., object], *arguments: Any, **options: Any) -> None:
+    """Fail with every rank's output unless all ranks end well."""
+    ended = run(function, *arguments, **options)
+    if any(one.code != 0 for one in ended):
+        texts = [f"rank {at} ended with {one.code}:\n{one.output}" for at, one in enumerate(ended)]
+        raise AssertionError("\n".join(texts))
+
+
+def main(module: str, name: str, backend: str, timeout: str) -> None:
+    """One rank; with the backend "none" the function makes the group."""
+    function = getattr(importlib.import_module(module), name)
+    if backend != "none":
+        dist.init_process_group(backend or None, timeout=timedelta(seconds=float(timeout)))
+    function(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,289 @@
+"""Every collective on the device, against the same call on CPU tensors with gloo."""
+
+from __future__ import annotations
+
+import itertools
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+import fuse
+from tests.distributed.ranks import passes
+
+OPS = dist.ReduceOp
+DTYPES = (
+    torch.float32,
+    torch.float64,
+    torch.float16,
+    torch.bfloat16,
+    torch.int8,
+    torch.uint8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+)
+SIZES = ((3,), (2, 5), (200, 300))
+"""The last is longer than what goes with the check."""
+
+
+def tensors(rank: int, dtype: torch.dtype, shape: tuple[int, ...], seed: int = 0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(100 * seed + rank)
+    if dtype == torch.bool:
+        return torch.randint(0, 2, shape, generator=generator).bool()
+    return torch.randint(1, 4, shape, generator=generator).to(dtype)
+
+
+def same(found: torch.Tensor, expected: torch.Tensor) -> None:
+    assert found.device.type == "tpu"
+    torch.testing.assert_close(found.cpu(), expected, rtol=0, atol=0)
+
+
+def everybodys(size: int, dtype: torch.dtype, shape: tuple[int, ...]) -> list[torch.Tensor]:
+    return [tensors(rank, dtype, shape) for rank in range(size)]
+
+
+def expected_reduction(op: Any, all_: list[torch.Tensor]) -> torch.Tensor:
+    stacked = torch.stack(all_)
+    if op in (OPS.SUM, OPS.AVG):
+        total = stacked.sum(0, dtype=stacked.dtype)
+        if op == OPS.SUM:
+            return total
+        whole = not stacked.dtype.is_floating_point
+        return total.div(len(all_), rounding_mode="trunc" if whole else None).to(stacked.dtype)
+    result = all_[0].clone()
+    for other in all_[1:]:
+        result = {
+            OPS.PRODUCT: torch.mul,
+            OPS.MIN: torch.minimum,
+            OPS.MAX: torch.maximum,
+            OPS.BAND: torch.bitwise_and,
+            OPS.BOR: torch.bitwise_or,
+            OPS.BXOR: torch.bitwise_xor,
+        }[op](result, other)
+    return result
+
+
+def reductions(rank: int, size: int) -> None:
+    for dtype, op, shape in itertools.product(
+        DTYPES,
+        (OPS.SUM, OPS.AVG, OPS.PRODUCT, OPS.MIN, OPS.MAX, OPS.BAND, OPS.BOR, OPS.BXOR),
+        SIZES,
+    ):
+        if op in (OPS.BAND, OPS.BOR, OPS.BXOR) and dtype.is_floating_point:
+            continue
+        all_ = everybodys(size, dtype, shape)
+        expected = expected_reduction(op, all_)
+        mine = all_[rank].to("tpu")
+        dist.all_reduce(mine, op)
+        same(mine, expected)
+        mine = all_[rank].to("tpu")
+        dist.reduce(mine, size - 1, op)
+        if rank == size - 1:
+            same(mine, expected)
+        whole = torch.cat([all_[rank]] * size).to("tpu")
+        share = torch.empty(shape, dtype=dtype, device="tpu")
+        dist.reduce_scatter_tensor(share, whole, op)
+        same(share, expected)
+        share = torch.empty(shape, dtype=dtype, device="tpu")
+        dist.reduce_scatter(share, [all_[rank].to("tpu")] * size, op)
+        same(share, expected)
+
+
+def test_reductions_of_every_dtype() -> None:
+    passes(reductions, 2)
+
+
+def moves(rank: int, size: int) -> None:
+    for dtype, shape in itertools.product(
+        (*DTYPES, torch.bool, torch.complex64, torch.float8_e4m3fn), SIZES
+    ):
+        all_ = everybodys(size, dtype, shape)
+        mine = all_[rank].to("tpu")
+        for root in range(size):
+            got = all_[rank].to("tpu")
+            dist.broadcast(got, root)
+            same(got, all_[root])
+            outs = [torch.empty_like(mine) for _ in range(size)] if rank == root else None
+            dist.gather(mine, outs, root)
+            for out, expected in zip(outs or [], all_, strict=False):
+                same(out, expected)
+            got = torch.empty_like(mine)
+            dist.scatter(got, [t.to("tpu") for t in all_] if rank == root else None, root)
+            same(got, all_[rank])
+        outs = [torch.empty_like(mine) for _ in range(size)]
+        dist.all_gather(outs, mine)
+        for out, expected in zip(outs, all_, strict=True):
+            same(out, expected)
+        whole = torch.empty((size * shape[0], *shape[1:]), dtype=dtype, device="tpu")
+        dist.all_gather_into_tensor(whole, mine)
+        same(whole, torch.cat(all_))
+        outs = [torch.empty_like(mine) for _ in range(size)]
+        dist.all_to_all(outs, [mine] * size)
+        for out, expected in zip(outs, all_, strict=True):
+            same(out, expected)
+        sent = torch.cat([all_[rank]] * size).to("tpu")
+        dist.all_to_all_single(whole, sent)
+        same(whole, torch.cat(all_))
+    # Rows that differ from rank to rank: this rank sends r + 1 rows to rank r.
+    rows = [r + 1 for r in range(size)]
+    sent = torch.full((sum(rows), 3), float(rank), device="tpu")
+    got = torch.empty(size * (rank + 1), 3, device="tpu")
+    dist.all_to_all_single(got, sent, [rank + 1] * size, rows)
+    same(got, torch.arange(float(size)).repeat_interleave(rank + 1)[:, None].expand(-1, 3))
+
+
+def test_moves_of_every_dtype() -> None:
+    passes(moves, 2)
+
+
+def test_three_ranks() -> None:
+    passes(several, 3)
+
+
+def several(rank: int, size: int) -> None:
+    mine = torch.arange(100_000.0, device="tpu") + rank
+    dist.all_reduce(mine)
+    same(mine, torch.arange(100_000.0) * size + sum(range(size)))
+    groups = [dist.new_group([0, 1]), dist.new_group([1, 2])]  # they overlap
+    for group, members in zip(groups, ((0, 1), (1, 2)), strict=True):
+        if rank in members:
+            part = torch.ones(4, device="tpu") * rank
+            dist.all_reduce(part, group=group)
+            same(part, torch.full((4,), float(sum(members))))
+    dist.barrier()
+    outs = [torch.empty(2, device="tpu") for _ in range(size)]
+    dist.all_gather(outs, torch.full((2,), float(rank), device="tpu"))
+    same(torch.stack(outs), torch.arange(3.0)[:, None].expand(3, 2))
+
+
+def forms(rank: int, size: int) -> None:
+    # Views of larger tensors, other strides, an offset.
+    base = torch.zeros(4, 6, device="tpu")
+    dist.all_reduce(base[1:3].fill_(rank + 1))
+    same(base, torch.tensor([0.0, 3.0, 3.0, 0.0])[:, None].expand(4, 6))
+    turned = torch.arange(6.0, device="tpu").reshape(2, 3).t()
+    dist.all_reduce(turned)
+    same(turned, 2 * torch.arange(6.0).reshape(2, 3).t())
+    # Scalars, empty tensors, memory never written.
+    scalar = torch.tensor(float(rank), device="tpu")
+    dist.all_reduce(scalar)
+    assert scalar.item() == 1.0
+    dist.all_reduce(torch.empty(0, device="tpu"))
+    # Asynchronous: works, futures, and what is chained to them.
+    first, second = torch.ones(3, device="tpu"), torch.ones(50_000, device="tpu")
+    works = [dist.all_reduce(t, async_op=True) for t in (first, second)]
+    chained = works[1].get_future().then(lambda future: future.value()[0] + 1)
+    same(chained.wait(), torch.full((50_000,), 3.0))
+    assert all(work.wait() for work in works) and works[0].is_completed()
+    same(first, torch.full((3,), 2.0))
+
+    def again(future: Any) -> Any:
+        inner = torch.ones(2, device="tpu")
+        dist.all_reduce(inner, async_op=True).get_future().wait()
+        return inner
+
+    work = dist.all_reduce(torch.ones(1, device="tpu"), async_op=True)
+    same(work.get_future().then(again).wait(), torch.full((2,), 2.0))
+    # What is computed from a result before anybody has waited for it.
+    late = torch.ones(3, device="tpu")
+    work = dist.all_reduce(late, async_op=True)
+    doubled = late * 2
+    same(doubled, torch.full((3,), 4.0))
+    work.wait()
+    # Coalesced.
+    some = [torch.ones(3, device="tpu"), torch.ones(2, 2, device="tpu")]
+    with dist._coalescing_manager(device=torch.device("tpu"), async_ops=True) as manager:
+        for one in some:
+            dist.all_reduce(one)
+    manager.wait()
+    for one in some:
+        same(one, torch.full(one.shape, 2.0))
+    outs = [torch.empty(6, device="tpu"), torch.empty(4, device="tpu")]
+    with dist._coalescing_manager(device=torch.device("tpu")):
+        for out, width in zip(outs, (3, 2), strict=True):
+            dist.all_gather_into_tensor(out, torch.full((width,), float(rank), device="tpu"))
+    same(outs[0], torch.tensor([0.0, 0, 0, 1, 1, 1]))
+    dist.all_reduce_coalesced(some)
+    same(some[0], torch.full((3,), 4.0))
+    # Multiplied before it is added.
+    mine = torch.ones(4, device="tpu")
+    dist.all_reduce(mine, dist._make_nccl_premul_sum(0.5))
+    same(mine, torch.ones(4))
+    # A gradient, complex numbers.
+    values = torch.full((3,), 1j, device="tpu")
+    dist.all_reduce(values)
+    same(values, torch.full((3,), 2j))
+
+
+def test_forms() -> None:
+    passes(forms, 2)
+
+
+def others(rank: int, size: int) -> None:
+    # Point to point, in both directions at once.
+    peer = 1 - rank
+    got = torch.empty(5, device="tpu")
+    ops = [
+        dist.P2POp(dist.isend, torch.full((5,), float(rank), device="tpu"), peer),
+        dist.P2POp(dist.irecv, got, peer),
+    ]
+    for work in dist.batch_isend_irecv(ops):
+        work.wait()
+    same(got, torch.full((5,), float(peer)))
+    if rank == 0:
+        dist.send(torch.arange(3, device="tpu"), 1, tag=7)
+    else:
+        got = torch.empty(3, dtype=torch.int64, device="tpu")
+        assert dist.recv(got, tag=7) == 0
+        same(got, torch.arange(3))
+    # Objects, barriers, CPU tensors.
+    objects: list[Any] = [None] * size
+    dist.all_gather_object(objects, {"rank": rank})
+    assert objects == [{"rank": r} for r in range(size)]
+    one: list[Any] = ["here" if rank == 0 else None]
+    dist.broadcast_object_list(one, 0)
+    assert one == ["here"]
+    dist.barrier()
+    dist.group.WORLD.monitored_barrier()  # dist.monitored_barrier takes gloo alone
+    host = torch.ones(3)
+    dist.all_reduce(host)
+    assert host.tolist() == [2.0] * 3 and host.device.type == "cpu"
+    # A tensor that is no result keeps its value where it is the root's.
+    mine = torch.full((2,), float(rank), device="tpu")
+    dist.broadcast(mine, 0)
+    assert mine.tolist() == [0.0, 0.0]
+    # A second group, and after its end the first still works.
+    group = dist.new_group([0, 1])
+    dist.all_reduce(mine, group=group)
+    dist.destroy_process_group(group)
+    dist.all_reduce(mine)
+    cuts = fuse.stats()["cuts"]
+    assert cuts.get("synchronize", 0) == 0, cuts
+
+
+@pytest.mark.parametrize("backend", [None, "tpu_dist", "cpu:gloo,tpu:tpu_dist", "fuse"])
+def test_other_calls(backend: str | None) -> None:
+    passes(others, 2, backend)
+
+
+def splits(rank: int, size: int) -> None:
+    dist.init_process_group(device_id=torch.device("tpu:0"), timeout=timedelta(seconds=20))
+    part = dist.split_group(split_ranks=[[0], [1]])
+    mine = torch.ones(2, device="tpu")
+    dist.all_reduce(mine, group=part)
+    same(mine, torch.ones(2))
+    whole = dist.split_group(split_ranks=[[0, 1]])
+    dist.all_reduce(mine, group=whole)
+    same(mine, torch.full((2,), 2.0))
+
+
+def test_a_group_is_split() -> None:
+    passes(splits, 2, "none")
+
+
+@pytest.mark.parametrize("function", [reductions, moves, forms])
+def test_the_same_as_programs_of_the_runtime(function: Any) -> None:
+    passes(function, 2, FUSE_COLLECTIVES="xla", seconds=200.0)

@@ -1,0 +1,80 @@
+"""A target whose compiler is a few lines: what the engine, the report and the advice ask of one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from fuse.backends.base import Chunk, Target
+from fuse.backends.estimates import AS_IT_IS, Cost, Estimate, Held, Machine, Variant
+from fuse.trace.node import Node
+
+MACHINE = Machine("fake", 100e12, 1e12, 10**9, 1e9, 128, 8, 128, 0, "tests")
+PASSES = {"highest": 6, "high": 3, "medium": 1}
+
+
+def cycles_of(node: Node, variant: Variant) -> int:
+    """100 an operation; a product of float32 six times as much, of 64 bits ten times."""
+    dtypes = node.dtypes()
+    cycles = 1000 if dtypes & {"float64", "int64"} else 100
+    if node.target in ("mm", "addmm") and "float32" in dtypes:
+        cycles *= PASSES[variant.precision or "highest"]
+    if "scaled_dot_product" in node.target:
+        cycles = 10_000 // variant.joined_heads
+    return cycles
+
+
+class FakeTarget(Target):
+    """Final. ``refused`` are operators that the compiler refuses, ``dies_of`` that end it."""
+
+    def __init__(
+        self,
+        refused: tuple[str, ...] = (),
+        rejected: tuple[str, ...] = (),
+        dies_of: tuple[str, ...] = (),
+        cycles: Callable[[Node, Variant], int] = cycles_of,
+        seconds: float = 0.0,
+    ) -> None:
+        self.name, self.machine = "fake", MACHINE
+        self.refused, self.rejected, self.dies_of = refused, rejected, dies_of
+        self.cycles, self.seconds = cycles, seconds
+        self.compiled: list[Chunk] = []
+        self.closed = 0
+
+    def describe(self) -> dict[str, str]:
+        return {"target": "fake", "libtpu": "0", "float32 products": "highest", "of": str(id(self))}
+
+    def fingerprint(self) -> dict[str, str]:
+        return {"backend": "xla", "platform": "fake"}
+
+    def reject(self, node: Node) -> str | None:
+        return "a fake has none" if node.op in self.rejected else None
+
+    def compile(self, chunk: Chunk, variant: Variant = AS_IT_IS) -> tuple[Estimate, bytes]:
+        self.compiled.append(chunk)
+        time.sleep(self.seconds)
+        for node in chunk.nodes:
+            if node.op in self.refused:
+                return Estimate(error=f"no {node.op}\nmore", kind="refused"), b""
+            if node.op in self.dies_of:
+                return Estimate(error=f"died of {node.op}", kind="aborted"), b""
+        costs = tuple(
+            Cost(f"fusion.{at}", "fusion", self.cycles(node, variant), at, (at,))
+            for at, node in enumerate(chunk.nodes)
+        )
+        held = tuple(
+            Held(str(x.layout), x.layout.nbytes, 2 * x.layout.nbytes) for x in chunk.inputs
+        )
+        found = Estimate(
+            cycles=sum(cost.cycles for cost in costs),
+            costs=costs,
+            unestimated={"sort": 2},
+            flops=1e6,
+            arguments=held,
+            temporary_bytes=64,
+            seconds=0.5,
+        )
+        return found, b"an executable"
+
+    def close(self) -> None:
+        self.closed += 1

@@ -1,0 +1,99 @@
+"""Advice: each finding compiles its alternative, and what gains nothing is not said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+
+import fuse
+from tests.targets.fakes import FakeTarget
+
+Make = Callable[..., FakeTarget]
+
+
+def test_float32_products_name_the_better_setting(fake: Make) -> None:
+    fake()
+    a, b = (torch.randn(128, 128).to("tpu") for _ in range(2))
+    report = fuse.compile_for("fake", lambda: (a @ b).sum().item())
+    (found,) = report.advice
+    assert 'set_float32_matmul_precision("medium")' in found["change"]
+    assert found["source"].startswith(__file__)
+    assert found["cycles_before"] == report.cycles
+    assert found["cycles_after"] == report.cycles - 500
+    assert found["gain"] == 500 / report.cycles
+    assert '"high" makes' in found["proof"]
+
+
+def test_a_model_without_flaws_gets_no_advice(fake: Make) -> None:
+    fake()
+    a, b = (torch.randn(128, 128).to("tpu", torch.bfloat16) for _ in range(2))
+    report = fuse.compile_for("fake", lambda: (a @ b).float().sum().item())
+    assert report.advice == []
+    assert "advice    none" in str(report)
+
+
+def test_narrow_heads_are_joined(fake: Make) -> None:
+    fake()
+    q = torch.randn(2, 4, 128, 64).to("tpu", torch.bfloat16)
+    report = fuse.compile_for(
+        "fake", lambda: F.scaled_dot_product_attention(q, q, q).float().sum().item()
+    )
+    (found,) = report.advice
+    assert "4 heads of 64" in found["what"]
+    assert "2 heads of 128" in found["change"]
+    assert found["cycles_before"] - found["cycles_after"] == 5000
+
+
+def test_wide_heads_and_odd_numbers_of_heads_are_left_alone(fake: Make) -> None:
+    fake()
+    for shape in ((2, 4, 128, 128), (2, 3, 128, 64)):
+        q = torch.randn(shape).to("tpu", torch.bfloat16)
+        report = fuse.compile_for(
+            "fake", lambda q=q: F.scaled_dot_product_attention(q, q, q).float().sum().item()
+        )
+        assert report.advice == [], shape
+
+
+def test_numbers_of_64_bits_are_narrowed(fake: Make) -> None:
+    fake()
+    x = torch.randn(64, 64, dtype=torch.float64).to("tpu")
+    report = fuse.compile_for("fake", lambda: (x * 2).exp().sum().item())
+    (found,) = report.advice
+    assert "float64" in found["what"]
+    assert found["change"].startswith("float32")
+    assert found["cycles_after"] < found["cycles_before"] / 2
+
+
+def test_a_few_numbers_of_64_bits_are_not_worth_a_word(fake: Make) -> None:
+    fake()
+    x = torch.arange(4).to("tpu")
+    assert fuse.compile_for("fake", lambda: (x + 1).sum().item()).advice == []
+
+
+def test_dimensions_are_rounded_up_where_that_pays(fake: Make) -> None:
+    def cycles(node: object, variant: object) -> int:
+        return 1000 if "100" in str(node) else 100
+
+    fake(cycles=cycles)
+    a, b = (torch.randn(s).to("tpu", torch.bfloat16) for s in ((128, 100), (100, 128)))
+    report = fuse.compile_for("fake", lambda: (a @ b).float().sum().item())
+    (found,) = report.advice
+    assert found["change"] == "128 instead of 100"
+    assert found["cycles_before"] - found["cycles_after"] == 900
+
+
+def test_reads_on_the_host_are_counted_and_one_is_not(fake: Make) -> None:
+    fake()
+    x = torch.ones(8).to("tpu", torch.bfloat16)
+
+    def many() -> None:
+        for at in range(4):
+            (x * at).float().sum().item()
+
+    (found,) = fuse.compile_for("fake", many).advice
+    assert "4 times the call waits" in found["what"]
+    assert found["source"].startswith(__file__)
+    once = fuse.compile_for("fake", lambda: (x * 9).float().sum().item())
+    assert once.advice == []
