@@ -1,6 +1,6 @@
 """The tree's import rules, read from the sources; no module is imported for it.
 
-    commands > report > (modes | kernels | distributed) > compile > device > engine
+    commands > report > (modes | kernels | distributed | integrations) > compile > device > engine
              > (plan | backends | cache)
              > (trace | native) > (errors, config, versions)
 
@@ -36,7 +36,7 @@ LEVELS = (
     ("engine",),
     ("device",),
     ("compile",),
-    ("modes", "kernels", "distributed"),
+    ("modes", "kernels", "distributed", "integrations"),
     ("report", "examples"),
     ("commands",),
 )
