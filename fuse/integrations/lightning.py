@@ -1,9 +1,10 @@
 """Lightning: ``Trainer(accelerator="auto")`` and ``Fabric()`` take the device; ``"tpu"`` names it.
 
 The name goes by Lightning's registry of accelerators. For the rest its connector asks a list of
-devices in its code, so three of its methods are extended: what ``"auto"`` is, the strategy of one
-device, and the device of mixed precision, which would be ``cuda``. This device is taken only
-where Lightning would have taken the CPU without having been asked to.
+devices in its code, so four of its methods are extended: what ``"auto"`` is, the strategy of one
+device, DDP's numbers of devices (with numbers Lightning opens a CUDA stream), and the device of
+mixed precision, which would be ``cuda``. This device is taken only where Lightning would have
+taken the CPU without having been asked to.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ def extend(module: Any) -> None:
     connector._choose_strategy = _choose_strategy(
         connector._choose_strategy, accelerator, module.SingleDeviceStrategy
     )
+    connector._init_strategy = _init_strategy(connector._init_strategy, accelerator)
     connector._check_and_init_precision = _precision(
         connector._check_and_init_precision, accelerator, module.MixedPrecision
     )
@@ -102,6 +104,22 @@ def _choose_strategy(original: Any, accelerator: Any, single: Any) -> Any:
         return "ddp" if several else single(device=torch.device("tpu", 0))
 
     return choose
+
+
+def _init_strategy(original: Any, accelerator: Any) -> Any:
+    @functools.wraps(original)
+    def init(self: Any) -> None:
+        original(self)
+        # The Trainer's strategies have the one name, Fabric's the other.
+        for name in ("determine_ddp_device_ids", "_determine_ddp_device_ids"):
+            if isinstance(self.accelerator, accelerator) and hasattr(self.strategy, name):
+                setattr(self.strategy, name, _no_numbers)
+
+    return init
+
+
+def _no_numbers() -> None:
+    """DDP's ``device_ids`` where a process has one device and its module is there already."""
 
 
 def _precision(original: Any, accelerator: Any, mixed: Any) -> Any:
