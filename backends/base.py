@@ -7,8 +7,9 @@ implemented. Arrays are the backend's own objects; the engine only passes them o
 from __future__ import annotations
 
 import inspect
+import os
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from fuse.backends.estimates import AS_IT_IS, Estimate, Machine, Variant
-from fuse.errors import ConfigError, describe
+from fuse.errors import ConfigError, UnsupportedError, describe
 from fuse.trace.node import Leaf, Node
 
 
@@ -96,6 +97,8 @@ class Backend(ABC):
     """
 
     name: str
+    options: Mapping[str, str | bool | int | float] = {}
+    """What the user adds to the compiler's options; see ``compile_with``."""
 
     @abstractmethod
     def fingerprint(self) -> dict[str, str]:
@@ -104,6 +107,10 @@ class Backend(ABC):
     def sources(self) -> Sequence[Path]:
         """The files whose text decides what an executable is: all Python files beside its own."""
         return sorted(Path(inspect.getfile(type(self))).parent.rglob("*.py"))
+
+    def setting(self) -> str:
+        """What of ``fingerprint`` the program may change while it runs; asked at every cut."""
+        return ""
 
     @abstractmethod
     def device_count(self) -> int:
@@ -123,6 +130,18 @@ class Backend(ABC):
 
     def start(self) -> None:  # noqa: B027  (most have nothing to start)
         """Make ready what compiling needs, such as kernels to be built; may be called again."""
+
+    def compile_with(self, options: Mapping[str, str | bool | int | float]) -> None:
+        """Compile with these options of the compiler from now on; part of ``fingerprint``.
+
+        Raises ``UnsupportedError`` where nothing is compiled.
+        """
+        if options:
+            raise UnsupportedError(describe(f"the {self.name} backend compiles nothing"))
+
+    def memory_bytes(self, device: int) -> int:
+        """Bytes that one device may use: the host's memory, where it has none of its own."""
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
     @abstractmethod
     def has_rule(self, overload: str) -> bool:
@@ -175,6 +194,14 @@ class Backend(ABC):
     @abstractmethod
     def owns(self, array: Any) -> bool:
         """Whether ``array`` is one of this backend's own."""
+
+    def exported(self, array: Any) -> Any:
+        """One of its arrays as the library's own kind, which others can read by DLPack."""
+        return array
+
+    def adopted(self, array: Any, device: int) -> Any:
+        """An array of JAX's as one of the backend's on a device: copied, or the same."""
+        return self.put(np.asarray(array), device)
 
     @abstractmethod
     def wait(self, arrays: list[Any]) -> None:

@@ -6,8 +6,9 @@ GPT and a chain over a million numbers then take 0.8 of their time), and the Ope
 one go on spinning while the next one is measured. Here each has a process, as for its user, and
 they take turns, so that noise from outside hits all alike.
 
-Run as ``python -m bench.contender PROGRAM NAME`` this is one contender: it says ``ready``, and for
-each line that it is sent it runs a turn and answers with the seconds of its steps, as JSON.
+Run as ``python -m bench.contender PROGRAM NAME`` this is one contender: it says how many seconds
+its first step took, and for each line that it is sent it runs a turn and answers with the seconds
+of its steps, as JSON.
 """
 
 from __future__ import annotations
@@ -40,23 +41,26 @@ LONGEST = 900.0
 def turns(program: str, names: Sequence[str], rounds: int = ROUNDS) -> dict[str, Any]:
     """Median seconds a step of each contender, and what Fused compiled and ran on the host.
 
-    ``names`` are "cpu eager", "torch.compile", "strict", "fused" or "jax.jit".
+    ``names`` are "cpu eager", "torch.compile", "strict", "fused", "compiled" or "jax.jit".
+    ``first`` are the seconds of each one's first step, compilers included.
     """
     times: dict[str, list[float]] = {name: [] for name in names}
     with ExitStack() as stack:
-        asked = {name: stack.enter_context(_started(program, name)) for name in names}
+        started = {name: stack.enter_context(_started(program, name)) for name in names}
+        asked = {name: process for name, (process, _) in started.items()}
         for _ in range(rounds):
             for name, process in asked.items():
                 times[name] += _ask(process, "turn")
         stats = _ask(asked["fused"], "stats")
     return {
         "seconds": {name: statistics.median(found) for name, found in times.items()},
+        "first": {name: first for name, (_, first) in started.items()},
         **stats,
     }
 
 
 @contextmanager
-def _started(program: str, name: str) -> Iterator[subprocess.Popen[str]]:
+def _started(program: str, name: str) -> Iterator[tuple[subprocess.Popen[str], float]]:
     command = [sys.executable, "-m", "bench.contender", program, name]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -64,8 +68,7 @@ def _started(program: str, name: str) -> Iterator[subprocess.Popen[str]]:
         watch = threading.Timer(LONGEST, process.kill)
         watch.start()
         try:
-            _answer(process)
-            yield process
+            yield process, _answer(process)
         finally:
             watch.cancel()
             process.kill()
@@ -91,10 +94,10 @@ def _step(program: str, name: str) -> Step:
     build = {found.name: found for found in PROGRAMS}[program].build
     if name == "jax.jit":
         return HANDWRITTEN[program]()
-    if name in ("strict", "fused"):
+    if name in ("strict", "fused", "compiled"):
         torch.tpu.init()
-        _fuse().set_mode(name)
-        return build("tpu")
+        _fuse().set_mode("strict" if name == "strict" else "fused")
+        return torch.compile(build("tpu")) if name == "compiled" else build("tpu")
     step = build("cpu")
     return torch.compile(step) if name == "torch.compile" else step
 
@@ -134,10 +137,13 @@ def main(program: str, name: str) -> None:
         print(json.dumps(found), file=answers, flush=True)
 
     step = _step(program, name)
+    start = time.perf_counter()
+    step()
+    first = time.perf_counter() - start
     warm_up(step, 8)
     if name == "fused":
         _fuse().reset_stats()
-    answer("ready")
+    answer(first)
     for line in sys.stdin:
         if line.strip() == "turn":
             answer(_turn(step))

@@ -24,6 +24,8 @@ _PUBLIC = {
     "compare": "fuse.report.comparison",
     "kernel": "fuse.kernels.kernel",
     "jax_call": "fuse.kernels.kernel",
+    "to_jax": "fuse.kernels.interchange",
+    "from_jax": "fuse.kernels.interchange",
     "compile_for": "fuse.report.target",
 }
 __all__ = ["__version__", *_PUBLIC]

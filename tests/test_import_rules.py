@@ -1,12 +1,11 @@
 """The tree's import rules, read from the sources; no module is imported for it.
 
-    commands > report > (modes | kernels | distributed | integrations) > compile > device > engine
-             > (plan | backends | cache)
-             > (trace | native) > (errors, config, versions)
+    commands > (report | torch_tpu) > (modes | kernels | distributed | integrations) > compile
+             > device > engine > (plan | backends | cache) > (trace | native) > (errors, config, versions)
 
 A module may import what stands strictly below it, and its own folder; plan, backends and cache
-never import each other. Only XLA's backend and kernels, which are JAX functions, import JAX;
-kernels are loaded by the programs that make one. What only XLA's CPU platform needs is known to
+never import each other. Only XLA's backend imports JAX, and what programs with kernels load:
+kernels are JAX functions. What only XLA's CPU platform needs is known to
 XLA's backend alone.
 """
 
@@ -37,11 +36,12 @@ LEVELS = (
     ("device",),
     ("compile",),
     ("modes", "kernels", "distributed", "integrations"),
-    ("report", "examples"),
+    ("report", "examples", "torch_tpu"),
     ("commands",),
 )
 LEVEL = {part: level for level, parts in enumerate(LEVELS) for part in parts}
 TOGETHER = ({"errors", "config", "versions"},)
+JAX = ("fuse.backends.xla", "fuse.kernels", "fuse.torch_tpu")
 CPU = "fuse.backends.xla.cpu"
 FACE = "fuse"  # fuse/__init__.py: it loads its names lazily, so anybody may import it
 
@@ -96,8 +96,8 @@ def violations(name: str, source: str) -> list[str]:
     found = []
     for line, imported in imports(ast.parse(source)):
         top = imported.split(".")[0]
-        if top in {"jax", "jaxlib"} and not name.startswith(("fuse.backends.xla", "fuse.kernels")):
-            found.append(f"{name}:{line} imports {top}: only fuse.backends.xla and kernels may")
+        if top in {"jax", "jaxlib"} and not name.startswith(JAX):
+            found.append(f"{name}:{line} imports {top}: only {', '.join(JAX)} may")
         if top in {"backends", "cache", "examples"}:
             found.append(f"{name}:{line} imports {imported}: say fuse.{imported}")
         if imported.startswith(f"{CPU}.") and not name.startswith(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 import jaxlib
 import ml_dtypes  # noqa: F401  (registers bfloat16 and the float8 types with NumPy)
 import numpy as np
+import torch
 
 import fuse.backends.xla.rules  # noqa: F401  (fills the table of rules)
 from fuse import config
@@ -74,10 +75,16 @@ class XlaBackend(Backend):
 
     @functools.cached_property
     def _fingerprint(self) -> dict[str, str]:
-        return {**surroundings(self.name, self.devices), **self.platform.fingerprint()}
+        added = {"options": repr(sorted(self.options.items()))} if self.options else {}
+        return {**surroundings(self.name, self.devices), **self.platform.fingerprint(), **added}
 
     def fingerprint(self) -> dict[str, str]:  # noqa: D102
-        return self._fingerprint
+        setting = self.setting()
+        return self._fingerprint | ({"float32 products": setting} if setting else {})
+
+    def setting(self) -> str:
+        """How exact float32 products are; on the CPU platform they always are."""
+        return "" if self.platform.name == "cpu" else torch.get_float32_matmul_precision()
 
     def device_count(self) -> int:  # noqa: D102
         return len(self.devices)
@@ -94,6 +101,14 @@ class XlaBackend(Backend):
     def start(self) -> None:  # noqa: D102
         self.platform.start()
         self.__dict__.pop("_fingerprint", None)  # which names the kernels
+
+    def compile_with(self, options: Mapping[str, str | bool | int | float]) -> None:  # noqa: D102
+        self.options = dict(options)
+        self.__dict__.pop("_fingerprint", None)
+
+    def memory_bytes(self, device: int) -> int:  # noqa: D102
+        known = self.devices[device].memory_stats() or {}
+        return int(known.get("bytes_limit") or super().memory_bytes(device))
 
     def has_rule(self, overload: str) -> bool:  # noqa: D102
         return overload in RULES or is_function(overload)
@@ -125,7 +140,9 @@ class XlaBackend(Backend):
     def compile(self, chunk: Chunk) -> Any:  # noqa: D102
         program, passing = lowered(chunk, self.platform, self.decompositions)
         with jax.enable_x64(True):
-            compiled = program.compile(self.platform.options(program))
+            # Any: JAX declares fewer kinds of values than it takes.
+            options: dict[str, Any] = {**(self.platform.options(program) or {}), **self.options}
+            compiled = program.compile(options or None)
         called = filter(None, (program_of(node.target) for node in chunk.nodes))
         storable = all(function.storable for function in called)
         loaded = compiled.runtime_executable()
@@ -166,6 +183,20 @@ class XlaBackend(Backend):
 
     def owns(self, array: Any) -> bool:  # noqa: D102
         return isinstance(array, (jax.Array, Row))
+
+    def exported(self, array: Any) -> Any:  # noqa: D102
+        return self.alone(array)
+
+    def adopted(self, array: Any, device: int) -> Any:
+        """The same where it lies as executables take it: on that device, in its own order."""
+        wanted = jax.sharding.SingleDeviceSharding(self.devices[device])
+        if array.sharding == wanted and not array.aval.weak_type:
+            return array
+        with jax.enable_x64(True):  # else 64 bits become 32
+            moved = jax.device_put(array, wanted)
+            return (
+                jax.lax.convert_element_type(moved, moved.dtype) if array.aval.weak_type else moved
+            )
 
     def wait(self, arrays: list[Any]) -> None:  # noqa: D102
         for part in arrays:  # 0.4 us each; jax.block_until_ready, of a tree, 6 us

@@ -10,13 +10,15 @@ from typing import Any
 @dataclass(slots=True)
 class Counts:
     """``graphs`` made, by kind; their ``calls``; of these ``captures``, recorded for replay, and
-    ``by_operation``, made operation by operation, some for ``reasons`` that may last."""
+    ``by_operation``, made operation by operation, some for ``reasons`` that may last;
+    ``one_size_each``: why graphs with symbolic sizes have an executable a size."""
 
     graphs: Counter[str] = field(default_factory=Counter)
     calls: int = 0
     captures: int = 0
     by_operation: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
+    one_size_each: Counter[str] = field(default_factory=Counter)
 
     def stats(self) -> dict[str, Any]:
         """The counters as plain data."""
@@ -26,12 +28,14 @@ class Counts:
             "captures": self.captures,
             "by_operation": self.by_operation,
             "reasons": dict(self.reasons),
+            "one_size_each": dict(self.one_size_each),
         }
 
     def reset(self) -> None:
         """Set every counter to zero."""
         self.graphs.clear()
         self.reasons.clear()
+        self.one_size_each.clear()
         self.calls = self.captures = self.by_operation = 0
 
 

@@ -37,12 +37,14 @@ class Graph:
     pass, and both by a compiled optimizer: one trace.
     """
 
-    def __init__(self, module: torch.fx.GraphModule, kind: Kind) -> None:
+    def __init__(
+        self, module: torch.fx.GraphModule, kind: Kind, runner: Runner | None = None
+    ) -> None:
         self.module, self.kind = module, kind
         self.operations = sum(node.op == "call_function" for node in module.graph.nodes)
         self.reasons: Counter[str] = Counter()
         self._constants = _take_constants(module)
-        self._run = _Runner(module)
+        self._run = runner or Runner(module)
         self._core = lazy.core()
         self._ends = kind is Kind.INFERENCE
         self._handle = self._core.graph(self._ends)
@@ -85,7 +87,7 @@ class Graph:
         return results
 
 
-class _Runner(torch.fx.Interpreter):
+class Runner(torch.fx.Interpreter):
     """Makes a graph's calls; each knows the user's line that it comes from."""
 
     def __init__(self, module: torch.fx.GraphModule) -> None:

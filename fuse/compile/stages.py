@@ -12,6 +12,9 @@ from typing import Any
 import torch
 from torch.fx.passes.split_module import split_module
 
+from fuse.compile.bucketed import AnySize
+from fuse.compile.buckets import symbols_of
+from fuse.compile.counts import COUNTS
 from fuse.compile.graph import Graph, Kind
 
 
@@ -19,8 +22,25 @@ def staged(module: torch.fx.GraphModule, kind: Kind) -> Callable[[list[Any]], li
     """A boxed callable for a functional graph: one ``Graph`` where all of it is the device's."""
     levels = _levels(module)
     if not any(level % 2 for level in levels.values()):
-        return _boxed(Graph(module, kind))
+        return _boxed(_of_any_size(module, kind))
     return _boxed(_Staged(module, levels, kind))
+
+
+def _of_any_size(module: torch.fx.GraphModule, kind: Kind) -> Callable[[list[Any]], list[Any]]:
+    if not symbols_of(module):
+        return Graph(module, kind)
+    constants = any(node.op == "get_attr" for node in module.graph.nodes)
+    reason = (
+        f"it is a {kind.value} pass"
+        if kind is not Kind.INFERENCE
+        else "it holds constants"
+        if constants
+        else None
+    )
+    if reason is None:
+        return AnySize(module)
+    COUNTS.one_size_each[reason] += 1
+    return Graph(module, kind)
 
 
 def _boxed(call: Callable[[list[Any]], list[Any]]) -> Callable[[list[Any]], list[Any]]:

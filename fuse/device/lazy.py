@@ -176,6 +176,7 @@ def _start() -> None:
     for generator in _state["generators"]:
         generator.set_state(random_state())
     importlib.import_module("fuse.device.sending").register()
+    importlib.import_module("fuse.device.sharing").register()
     register_optimizer_step_post_hook(_optimizer_step)
     atexit.register(_shut_down)
     unused.step_back()

@@ -7,8 +7,12 @@ device has one in-order queue, so all streams are the same one.
 from __future__ import annotations
 
 import contextlib
+import importlib
+import pathlib
+import sys
 import threading
 from collections.abc import Iterator
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -16,6 +20,8 @@ import torch
 from fuse.device import lazy, unused
 
 _lock = threading.RLock()
+__path__ = [str(pathlib.Path(__file__).parents[1] / "torch_tpu")]
+_SUBMODULES = frozenset({"compiler", "ops", "optimizers", "pallas", "profiler"})
 
 
 def _lazy_init() -> None:
@@ -39,11 +45,34 @@ def _is_in_bad_fork() -> bool:
     return lazy.in_bad_fork()
 
 
+class _TpuModule(ModuleType):
+    """``torch.tpu`` with an attribute that can be set: the eager mode, in TorchTPU's names."""
+
+    @property
+    def eager_mode(self) -> Any:
+        """The current mode, an ``EagerMode``."""
+        return self.get_eager_mode()
+
+    @eager_mode.setter
+    def eager_mode(self, mode: Any) -> None:
+        self.choose_eager_mode(mode)
+
+
+sys.modules[__name__].__class__ = _TpuModule
+
+
 def __getattr__(name: str) -> Any:
-    """``_initialized``, by which PyTorch asks whether there is random state to keep."""
+    """``_initialized``, by which PyTorch asks for random state to keep; and what is loaded late.
+
+    That is the folder ``fuse/torch_tpu``, which stands above this one.
+    """
     if name == "_initialized":
         return lazy.is_initialised()
-    raise AttributeError(f"module 'torch.tpu' has no attribute {name!r}")
+    if name in _SUBMODULES:
+        return importlib.import_module(f"torch.tpu.{name}")
+    if name.startswith("_"):  # PyTorch asks for many
+        raise AttributeError(f"module 'torch.tpu' has no attribute {name!r}")
+    return getattr(importlib.import_module("torch.tpu.names"), name)
 
 
 def is_available() -> bool:

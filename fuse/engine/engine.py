@@ -7,7 +7,7 @@ seen, to plan a trace it has never cut, and once a chunk to run it.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -154,6 +154,7 @@ class Engine:
         With it comes whether there are too many plans now, so that streams are to be forgotten.
         """
         plan = self._held.add(self._plan(Trace.of(recorded), live, donatable, read))
+        plan.read, plan.setting = read, self.backend.setting()
         crowded = self._held.are_too_many()
         if crowded:
             self.executables.cache.halve_memory()
@@ -250,6 +251,8 @@ class Engine:
             self._convert(leaves)
         if any(stage.pending is not None for stage in runnable.stages[:stages]):
             return None
+        if runnable.setting != self.backend.setting():
+            return None  # executables of another setting, which execute replaces
         slots = self._run_stages(runnable, leaves, scalars, started, stages)
         return Started(stages, slots[len(runnable.leaves) :])
 
@@ -270,6 +273,9 @@ class Engine:
         self._numbers.start()
         if self._earlier:
             self._convert(leaves)
+        if runnable.setting != self.backend.setting():  # 0.1 us
+            self._rebind(runnable)
+            started = None
         debug = self.mode == "debug"
         if debug:
             check_indices(runnable.plan.trace, self._on_host(leaves), scalars)
@@ -283,6 +289,14 @@ class Engine:
         if self.targeted is not None and runnable.planned is not None:
             self.targeted.ran(runnable.planned, CUT_REASONS[reason])
         return results
+
+    def _rebind(self, runnable: Runnable) -> None:
+        """Give a plan the executables of the setting that holds now."""
+        runnable.setting = self.backend.setting()
+        found = self._find_all(runnable.plan, runnable.read)
+        for stage, one in zip(runnable.stages, found, strict=True):
+            stage.executable, stage.found = one.found.executable, one.found
+            stage.chunk, stage.pending = one.chunk, one.pending
 
     def _finish(self, runnable: Runnable, results: list[Any]) -> None:
         """Debug Eager: wait, and look at what came out."""
@@ -424,6 +438,12 @@ class Engine:
     def forget(self) -> None:
         """Drop the descriptions of calls: an operator has another meaning from now on."""
         self.calls.described.clear()
+
+    def compile_with(self, options: Mapping[str, str | bool | int | float]) -> None:
+        """Compile with these options from now on; executables made with others are not used."""
+        self.backend.compile_with(options)
+        self.verdicts.save(final=True)
+        self.verdicts = Verdicts(self.backend, self.executables.cache)
 
     def close(self) -> bool:
         """Wait a moment for what runs; called once at the end of the process.

@@ -68,6 +68,7 @@ class Runnable:
     ``token`` is the position of the smallest live value, ``nbytes`` the size of all. ``starts``
     are pairs of a number of calls recorded and the number of stages that can run then.
     ``planned`` is what ``Targeted.add`` returned for it, where it was planned for a target.
+    ``read`` are leaves that an earlier trace read, ``setting`` is what ``Backend.setting`` was.
     """
 
     plan: Plan
@@ -80,6 +81,8 @@ class Runnable:
     starts: tuple[tuple[int, int], ...]
     runs: int = 0
     planned: Any = None
+    read: tuple[int, ...] = ()
+    setting: str = ""
 
 
 def bound(chunk: Chunk, key: Key, found: Found | Future[Found]) -> Bound:

@@ -13,6 +13,8 @@ from fuse.kernels.function import Function, spec_of
 from fuse.trace.source import user_line
 from fuse.trace.spec import TensorSpec
 
+Formula = tuple[Callable[..., Any] | None, Callable[..., Any]]
+"""``setup_context`` and ``backward`` as ``torch.library.register_autograd`` takes them."""
 Call = Callable[[Function, Sequence[torch.Tensor]], list[torch.Tensor]]
 
 
@@ -22,6 +24,7 @@ class Differentiated(Protocol):
     name: str
     overload: Any
     writes: bool
+    formula: Formula | None
     find: Callable[[Sequence[Any], dict[str, Any]], tuple[Function, list[Any]]]
 
     def pack(self, results: Sequence[Any]) -> Any:
@@ -41,6 +44,11 @@ def register(operator: Differentiated, library: torch.library.Library, call: Cal
     def setup(
         ctx: Any, inputs: Sequence[Any], output: Any, keyword_only_inputs: Any = None
     ) -> None:
+        if operator.formula is not None:
+            if operator.formula[0] is not None:
+                options = {} if keyword_only_inputs is None else _keyword(keyword_only_inputs)
+                operator.formula[0](ctx, inputs, output=output, **options)
+            return
         function, arrays = operator.find(inputs, keyword_only_inputs or {})
         ctx.inputs = [_is_list(value) or isinstance(value, torch.Tensor) for value in inputs]
         ctx.listed = any(map(_is_list, inputs))
@@ -56,6 +64,8 @@ def register(operator: Differentiated, library: torch.library.Library, call: Cal
         )
 
     def gradient(ctx: Any, *grads: Any) -> Any:
+        if operator.formula is not None:
+            return operator.formula[1](ctx, *grads)
         listed = len(grads) == 1 and isinstance(grads[0], (list, tuple))
         found = _gradients(ctx, grads[0] if listed else grads, call)
         if ctx.listed:
@@ -64,6 +74,11 @@ def register(operator: Differentiated, library: torch.library.Library, call: Cal
         return tuple(next(given) if tensor else None for tensor in ctx.inputs)
 
     torch.library.register_autograd(operator.name, gradient, setup_context=setup, lib=library)
+
+
+def _keyword(values: Any) -> dict[str, Any]:
+    """How a ``setup_context`` is told keyword-only arguments: not at all where there are none."""
+    return {"keyword_only_inputs": values}
 
 
 def _is_list(value: Any) -> bool:

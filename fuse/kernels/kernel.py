@@ -376,8 +376,8 @@ def kernel(
     """Make a JAX function, with or without Pallas kernels in it, an operator of PyTorch.
 
     Positional arguments are tensors, trees of them (lists, dicts, what JAX has registered), or
-    numbers, which are traced; what is given by keyword and is no tensor is static: another value is
-    another program. Results are new tensors, or trees of them, of the shapes and dtypes that JAX gives.
+    numbers, which are traced; what is given by keyword and is no tensor is static: another value
+    is another program. Results are new tensors, or trees of them, of JAX's shapes and dtypes.
     A tensor of the device takes part in a chunk; one of the CPU is computed there, by JAX.
 
     The function sees 64-bit dtypes where an argument has one; where none has, JAX's own setting

@@ -47,6 +47,7 @@ class Operator:
     def __init__(self, name: str, schema: str, find: Find) -> None:
         """Define it. Raises ``KernelError`` where PyTorch has one of that name."""
         self.name, self.schema, self.find = name, schema, find
+        self.formula: gradients.Formula | None = None
         namespace, _, base = name.partition("::")
         self._library = library(namespace)
         try:

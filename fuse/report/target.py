@@ -99,7 +99,9 @@ class TargetReport:
         return target
 
 
-def compile_for(target: str, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> TargetReport:
+def compile_for(
+    target: str, fn: Callable[..., Any], *args: Any, advice: bool = True, **kwargs: Any
+) -> TargetReport:
     """Call ``fn(*args, **kwargs)`` three times, and compile the last call for ``target``.
 
     The calls really happen, on this machine, with its CPU's results. Their traces are planned as
@@ -108,6 +110,8 @@ def compile_for(target: str, fn: Callable[..., Any], *args: Any, **kwargs: Any) 
     Args:
         target: v4, v5e, v5p, v6e or tpu7x (one chip), or a topology such as ``v5e:4x4``.
         fn: a step of a program, which may have run before or not; what it raises is raised here.
+        advice: whether to look for advice, which compiles chunks in other ways as well; no
+            argument of ``fn``.
 
     Raises:
         ConfigError: there is no such target, or libtpu is not installed.
@@ -124,7 +128,7 @@ def compile_for(target: str, fn: Callable[..., Any], *args: Any, **kwargs: Any) 
             engine.wait()
     finally:
         lazy.set_target(None)
-    return report_of(targeted, targeted.runs[start:])
+    return report_of(targeted, targeted.runs[start:], advice)
 
 
 def open_target(name: str) -> Targeted:
@@ -134,11 +138,11 @@ def open_target(name: str) -> Targeted:
     return targeted
 
 
-def report_of(targeted: Targeted, runs: Sequence[int]) -> TargetReport:
-    """The report of the traces ``runs``, with advice; ends the compiler's processes."""
+def report_of(targeted: Targeted, runs: Sequence[int], advice: bool = True) -> TargetReport:
+    """The report of the traces ``runs``, perhaps with advice; ends the compiler's processes."""
     try:
         data = gather(targeted, runs)
-        data["advice"] = advise(targeted, data, runs)
+        data["advice"] = advise(targeted, data, runs) if advice else []
     finally:
         targeted.target.close()
     return TargetReport(data, targeted)

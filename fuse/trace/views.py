@@ -126,6 +126,8 @@ def dynamic_bounds(layout: Layout, view: View) -> tuple[tuple[int, int, int], ..
     is served iff, dimension by dimension, ``start = o // stride; o %= stride`` gives
     ``start + extent < size``, and the last remainder is 0. ``None``: only its own.
     """
+    if view.numel and view.last >= layout.nbytes // ITEMSIZE[view.dtype]:
+        return None  # of a storage that has grown past its value
     found = resolve(layout, view)
     if found.kind == "gather":
         return None

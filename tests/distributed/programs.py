@@ -1,4 +1,4 @@
-"""Training programs that know nothing of the device: the same on CPU with gloo and on the device."""
+"""Training programs that know nothing of the device: the same on CPU with gloo and there."""
 
 from __future__ import annotations
 

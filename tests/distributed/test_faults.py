@@ -1,4 +1,4 @@
-"""What goes wrong on one rank is a Python exception on the others, in time, that says what it was."""
+"""What goes wrong on one rank is a Python exception on the others, in time, that says what."""
 
 from __future__ import annotations
 

@@ -154,3 +154,7 @@ def test_a_view_outside_its_buffer_is_refused():
         resolve(Layout("float32", (4,)), View("float32", (5,), (1,)))
     with pytest.raises(ValueError, match="negative"):
         resolve(Layout("float32", (4,)), View("float32", (2,), (-1,), 3))
+
+
+def test_a_view_past_a_value_whose_storage_has_grown_serves_its_own_offset_alone() -> None:
+    assert dynamic_bounds(Layout("float32", ()), View("float32", (2,), (1,), 0)) is None

@@ -1,8 +1,8 @@
 """Collectives as SPMD programs: every rank runs the same one on its own shard.
 
 A program takes a rank's sources and returns what every target of any rank is to be, all of them
-flat, for ranks may see the same elements in other shapes; who has no such target drops it. Reductions that XLA lacks are gathered and reduced by each
-rank itself, in the order of the ranks.
+flat, for ranks may see the same elements in other shapes; who has no such target drops it.
+Reductions that XLA lacks are gathered and reduced by each rank itself, in the order of the ranks.
 """
 
 from __future__ import annotations

@@ -90,11 +90,18 @@ class Worker:
         answer: tuple[Estimate, bytes] = self._receive(seconds)
         return answer
 
+    def kill(self) -> None:
+        """End the process, from any thread: whoever waits for it gets ``Ended``."""
+        self._process.kill()
+
     def close(self) -> None:
-        """End the process. Safe to call again, and from another thread than the one that waits."""
-        with contextlib.suppress(ProcessLookupError):
-            self._process.kill()
+        """End the process and close what leads to it: for the thread that uses the worker."""
+        self._process.kill()
         self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout, self._log):
+            if pipe is not None:
+                with contextlib.suppress(OSError):  # a request that nobody read is still in it
+                    pipe.close()
 
     def _receive(self, seconds: float) -> Any:
         deadline = time.monotonic() + seconds
@@ -223,6 +230,14 @@ class TpuTarget(Target):
 
     def close(self) -> None:  # noqa: D102
         with self._lock:
-            workers, self._workers = self._workers, set()
-        for worker in workers:
-            worker.close()
+            for worker in self._workers:
+                worker.kill()
+            self._workers = set()
+        idle: list[Worker | None] = []  # the others are closed by those who use them
+        with contextlib.suppress(queue.Empty):
+            while True:
+                idle.append(self._idle.get_nowait())
+        for one in idle:
+            if one is not None:
+                one.close()
+            self._idle.put(None)

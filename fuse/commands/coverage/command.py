@@ -16,8 +16,9 @@ from fuse import config
 from fuse.commands.coverage import quick, special
 from fuse.commands.coverage.expected import verdict
 from fuse.commands.coverage.record import Record, end_torn_line, load
-from fuse.commands.coverage.report import DOCUMENT, target_file, write
+from fuse.commands.coverage.report import DOCUMENT, write
 from fuse.commands.coverage.runner import run
+from fuse.commands.coverage.target_report import file_of, merge, targets_in
 from fuse.errors import ConfigError
 
 FOLDER = Path("build/coverage")
@@ -34,7 +35,10 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     if options.target:
         found = [text for name in options.target for text in _run_target(wanted, name, options)]
-        return _ended(found, every, options)
+        if options.document.exists():
+            merge(options.document, targets_in(options.folder))
+            print(f"wrote {options.document}")
+        return _said(found)
     problems: list[str] = []
     for backend in options.backend:
         for mode in options.mode:
@@ -44,9 +48,15 @@ def main(arguments: Sequence[str]) -> int:
 
 def _ended(problems: list[str], every: Sequence[str], options: argparse.Namespace) -> int:
     """Write the report, print what is wrong; 1 where something is."""
-    if not options.op and not options.quick:
+    if not (options.op or options.quick or options.compiled):
         write(options.folder, every, options.document)
+        merge(options.document, targets_in(options.folder))
         print(f"wrote {options.document}")
+    return _said(problems)
+
+
+def _said(problems: list[str]) -> int:
+    """Print what is wrong; 1 where something is."""
     for problem in problems:
         print(problem)
     print(f"{len(problems)} checks are not as expected")
@@ -55,8 +65,8 @@ def _ended(problems: list[str], every: Sequence[str], options: argparse.Namespac
 
 def _run_target(wanted: Sequence[str], target: str, options: argparse.Namespace) -> list[str]:
     """Compile every entry for a target: the texts of those that its compiler refuses."""
-    path = options.folder / target_file(target)
-    known = _run(wanted, path, ("fused", "xla", "target", target), options)
+    path = options.folder / file_of(target)
+    known = _run(wanted, path, target, ("fused", "xla", "target", target), options)
     records = [known[key] for key in wanted if key in known]
     refused = [one for one in records if any(not o.agrees for o in one.checks.values())]
     print(f"{target}: {len(records) - len(refused)} of {len(records)} entries compile")
@@ -71,9 +81,9 @@ def _run_target(wanted: Sequence[str], target: str, options: argparse.Namespace)
 def _run_one(
     wanted: Sequence[str], mode: str, backend: str, options: argparse.Namespace
 ) -> list[str]:
-    path = options.folder / f"{'quick-' if options.quick else ''}{backend}-{mode}.jsonl"
-    how = ("quick",) if options.quick else ()
-    known = _run(wanted, path, (mode, backend, *how), options)
+    how = [name for name in ("quick", "compiled") if getattr(options, name)]
+    path = options.folder / "-".join([*how, backend, f"{mode}.jsonl"])
+    known = _run(wanted, path, ", ".join([backend, mode, *how]), (mode, backend, *how), options)
     return [
         f"{backend} {mode} {text}"
         for text in verdict(
@@ -83,9 +93,13 @@ def _run_one(
 
 
 def _run(
-    wanted: Sequence[str], path: Path, arguments: Sequence[str], options: argparse.Namespace
+    wanted: Sequence[str],
+    path: Path,
+    what: str,
+    arguments: Sequence[str],
+    options: argparse.Namespace,
 ) -> dict[str, Record]:
-    """Run what ``path`` has no record of yet; every record."""
+    """Run what ``path`` has no record of yet; every record. ``arguments`` are a worker's."""
     if options.quick and not options.target or options.fresh and not options.op:
         path.unlink(missing_ok=True)
     known = load(path)
@@ -107,7 +121,7 @@ def _run(
 
         run(todo, arguments, options.folder, options.jobs, options.timeout, took)
     print(
-        f"{', '.join(arguments)}: {len(todo)} entries in {time.perf_counter() - started:.0f} s, "
+        f"{what}: {len(todo)} entries in {time.perf_counter() - started:.0f} s, "
         f"{len(wanted) - len(todo)} known from {path}"
     )
     return known
@@ -115,6 +129,8 @@ def _run(
 
 def _of_backend(wanted: Sequence[str], backend: str, options: argparse.Namespace) -> list[str]:
     """What runs on one backend: everything, or its part of the quick entries."""
+    if options.compiled:
+        wanted = [key for key in wanted if key.startswith("op:")]
     part = quick.NUMPY if backend == "numpy" else quick.ENTRIES
     return [key for key in wanted if not options.quick or key in part]
 
@@ -173,6 +189,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--quick", action="store_true", help="the fixed part that 'make test' runs; no report"
+    )
+    parser.add_argument(
+        "--compiled",
+        action="store_true",
+        help="operators through torch.compile (no modules, optimizers, errors); no report",
     )
     parser.add_argument("--verbose", action="store_true", help="a line for every entry")
     return parser

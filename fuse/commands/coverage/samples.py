@@ -32,11 +32,25 @@ def is_strided(sample: Any) -> bool:
     return all(t.layout == torch.strided and t.device.type == "cpu" for t in tensors_of(nest))
 
 
+compiled = False
+"""Whether the device's calls go through torch.compile."""
+
+
+def _through_dynamo(function: Callable[..., Any]) -> Callable[..., Any]:
+    plain = getattr(function, "op", function)  # an entry's own call is nothing to compile
+    torch._dynamo.reset()
+    through: Callable[..., Any] = torch.compile(
+        lambda *arguments, **options: plain(*arguments, **options), backend="tpu", dynamic=False
+    )
+    return through
+
+
 class Call:
     """A sample's copy on one device, and the operator called on it."""
 
     def __init__(self, sample: Any, device: str) -> None:
         move = Transfer(device)
+        self.compiled = compiled and device == "tpu"
         self.input = move(sample.input)
         self.args, self.kwargs = move((sample.args, sample.kwargs))
 
@@ -48,6 +62,8 @@ class Call:
     def __call__(self, function: Callable[..., Any], **more: Any) -> Any:
         """The result of ``function``, from the random state of seed 0."""
         torch.manual_seed(0)
+        if self.compiled:
+            function = _through_dynamo(function)
         return function(self.input, *self.args, **{**self.kwargs, **more})
 
     def seeded(self, seed: int, function: Callable[..., Any]) -> Any:

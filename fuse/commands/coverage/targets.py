@@ -13,6 +13,7 @@ from typing import Any, Final
 import torch
 
 from fuse.commands.coverage import modules, operators, optimizers
+from fuse.commands.coverage.operator_checks import Operator
 from fuse.commands.coverage.record import FAILED, HOST, Fallbacks, Outcome
 from fuse.commands.coverage.transfer import tensors_of
 from fuse.device import lazy
@@ -48,12 +49,12 @@ def dtypes_of(entry: str) -> list[torch.dtype]:
 
 
 def _compiled(targeted: Targeted, entry: str, dtypes: Sequence[torch.dtype]) -> Outcome:
-    check = operators._Operator(operators.ENTRIES[entry], f"op:{entry}")
+    check = Operator(operators.ENTRIES[entry], f"op:{entry}")
     outcome, fallbacks, start = Outcome(), Fallbacks(), len(targeted.runs)
     kept: list[Any] = []
     for dtype in dtypes:
-        gradient = check.differentiable(dtype) and dtype == torch.float32
-        for sample in check.samples(dtype, SAMPLES, gradient=gradient):
+        gradient = check.given.differentiable(dtype) and dtype == torch.float32
+        for sample in check.given.plain(dtype, SAMPLES, gradient=gradient):
             # A sample that the CPU refuses, the device refuses too: the other checks compare that.
             with contextlib.suppress(Exception):
                 kept.append(_run(check, sample, gradient))

@@ -18,7 +18,7 @@ from collections.abc import Callable
 import torch
 
 import fuse
-from fuse.commands.coverage import modules, operators, optimizers, special, targets
+from fuse.commands.coverage import modules, operators, optimizers, samples, special, targets
 from fuse.commands.coverage.record import FAILED, Outcome, Record, brief
 from fuse.device import lazy
 from fuse.engine.targeted import Targeted
@@ -64,7 +64,8 @@ def compile_only(key: str, targeted: Targeted) -> Record:
 def main() -> int:
     """Serve until the standard input ends.
 
-    The arguments: mode, backend, and perhaps ``quick``, or ``target`` and its name.
+    The arguments: mode, backend, and perhaps ``quick`` and ``compiled``, or ``target`` and its
+    name.
     """
     mode, backend, *how = sys.argv[1:]
     faulthandler.enable()
@@ -74,7 +75,8 @@ def main() -> int:
         os.dup2(2, 1)
         fuse.set_backend(backend)
         fuse.set_mode(mode)
-        judge: Callable[[str], Record] = functools.partial(check, quick=how == ["quick"])
+        samples.compiled = "compiled" in how
+        judge: Callable[[str], Record] = functools.partial(check, quick="quick" in how)
         if how[:1] == ["target"]:
             targeted = lazy.engine().open_target(how[1])
             lazy.set_target(targeted)

@@ -76,6 +76,13 @@ class ArrayHandle final : public c10::intrusive_ptr_target {
   bool writable_host() const {
     return !promised_.load(std::memory_order_acquire) && array_ == nullptr && host_.defined();
   }
+  // Whether the program holds the backend array, too: then its memory is never another value's.
+  bool shared() const {
+    return shared_;
+  }
+  void share() {
+    shared_ = true;
+  }
   // Whether a trace that has ended read the value.
   bool read() const {
     return read_;
@@ -93,6 +100,7 @@ class ArrayHandle final : public c10::intrusive_ptr_target {
   PyObject* array_ = nullptr;
   at::Tensor host_;
   bool read_ = false;
+  bool shared_ = false;
   std::atomic<bool> promised_{false};
   std::shared_ptr<Promise> promise_;
 };

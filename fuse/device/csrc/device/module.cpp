@@ -1,6 +1,8 @@
 // The Python module fuse.device._core: the few calls that Python makes into the core.
+#include <torch/csrc/Dtype.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/Generator.h>
+#include <torch/csrc/autograd/python_variable.h>
 
 #include "device/device.h"
 #include "device/exchange.h"
@@ -8,6 +10,7 @@
 #include "device/graphs.h"
 #include "device/kernels.h"
 #include "device/python_bridge.h"
+#include "device/sharing.h"
 #include "recorder/recorder.h"
 
 namespace fuse {
@@ -177,6 +180,30 @@ PyObject* wait(PyObject*, PyObject*) {
   END_HANDLE_TH_ERRORS
 }
 
+PyObject* share(PyObject*, PyObject* tensor) {
+  HANDLE_TH_ERRORS
+  TORCH_CHECK(THPVariable_Check(tensor), "share takes a tensor");
+  return share_array(THPVariable_Unpack(tensor)).release();
+  END_HANDLE_TH_ERRORS
+}
+
+PyObject* adopt(PyObject*, PyObject* arguments) {
+  HANDLE_TH_ERRORS
+  PyObject *array = nullptr, *dtype = nullptr, *shape = nullptr;
+  int device = 0;
+  if (PyArg_ParseTuple(arguments, "OOO!i", &array, &dtype, &PyTuple_Type, &shape, &device) == 0) {
+    return nullptr;
+  }
+  TORCH_CHECK(THPDtype_Check(dtype), "adopt takes a dtype");
+  std::vector<int64_t> sizes;
+  for (Py_ssize_t at = 0; at < PyTuple_Size(shape); ++at) {
+    sizes.push_back(PyLong_AsLongLong(PyTuple_GetItem(shape, at)));
+  }
+  const auto type = reinterpret_cast<THPDtype*>(dtype)->scalar_type;
+  return THPVariable_Wrap(adopt_array(array, type, sizes, static_cast<int8_t>(device)));
+  END_HANDLE_TH_ERRORS
+}
+
 PyObject* refuse_with_texts(PyObject*, PyObject* arguments) {
   PyObject* type = nullptr;
   const char *forked = nullptr, *ending = nullptr;
@@ -218,6 +245,8 @@ PyMethodDef methods[] = {
     {"default_generator", get_generator, METH_O, "A device's default torch.Generator."},
     {"set_device", set_device, METH_O, "Make a device current."},
     {"synchronize", wait, METH_NOARGS, "Cut and wait for the device."},
+    {"share", share, METH_O, "The backend's array of a whole tensor, kept from donation; or None."},
+    {"adopt", adopt, METH_VARARGS, "A tensor of an array, from dtype, shape and device index."},
     {"refuse_with", refuse_with_texts, METH_VARARGS, "The error in a forked child and at the end."},
     {"shut_down", shut_down, METH_O, "The end begins; takes whether work is unfinished."},
     {nullptr, nullptr, 0, nullptr}};

@@ -134,8 +134,8 @@ std::vector<int32_t> Recorder::live_values() const {
 std::vector<int32_t> Recorder::donatable_leaves() const {
   std::vector<int32_t> leaves;
   for (const Leaf& leaf : leaves_) {
-    if (leaf.array.defined() &&
-        leaf.array.use_count() == 1) { // only this trace holds it: overwritten, or its buffer died
+    // Only this trace holds it: it has been overwritten, or its buffer has died.
+    if (leaf.array.defined() && leaf.array.use_count() == 1 && !leaf.array->shared()) {
       leaves.push_back(leaf.value);
     }
   }

@@ -1,0 +1,108 @@
+"""The names of ``torch.tpu`` itself beyond those of every device module."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+
+from fuse import modes
+from fuse.device import lazy, module
+from fuse.errors import UnsupportedError, describe
+
+
+class EagerMode(enum.Enum):
+    """TorchTPU's names of the three eager modes; the values are ours."""
+
+    DEFER_AND_FUSE = "fused"
+    DEFER_NEVER = "strict"
+    DEFER_NEVER_AND_LAUNCH_BLOCKING = "debug"
+
+
+class Precision(enum.Enum):
+    """How precise products must be at least."""
+
+    DEFAULT = "default"
+    HIGH = "high"
+    HIGHEST = "highest"
+
+
+def get_eager_mode() -> EagerMode:
+    """The current mode; also as the attribute ``torch.tpu.eager_mode``, which can be set."""
+    return EagerMode(modes.get_mode())
+
+
+def choose_eager_mode(mode: EagerMode) -> None:
+    """Change the mode from here on: ``torch.tpu.eager_mode = mode``."""
+    modes.set_mode(EagerMode(mode).value)
+
+
+@contextlib.contextmanager
+def set_eager_mode(mode: EagerMode) -> Iterator[None]:
+    """Run the block in a mode; raises ``ValueError`` for what is none."""
+    before = modes.get_mode()
+    modes.set_mode(EagerMode(mode).value)
+    try:
+        yield
+    finally:
+        modes.set_mode(before)
+
+
+@contextlib.contextmanager
+def precision(mode: Precision) -> Iterator[None]:
+    """Run the block with products at least so precise.
+
+    Nothing changes: products are computed in their operands' full precision everywhere, as
+    PyTorch's CPU does. Raises ``ValueError`` for what is no ``Precision``.
+    """
+    Precision(mode)
+    yield
+
+
+class device_of(module.device):  # noqa: N801  (the name PyTorch looks for)
+    """Context manager: the device of a tensor for the block; nothing for one of elsewhere."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        """``tensor`` may be on any device."""
+        super().__init__(tensor.device.index if tensor.device.type == "tpu" else -1)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceProperties:
+    """What ``get_device_properties`` tells.
+
+    Attributes:
+        name: the platform's own name of the device.
+        total_memory: bytes that one device may use; the host's memory on the CPU platform.
+        multi_processor_count: 1; XLA hides the real number.
+    """
+
+    name: str
+    total_memory: int
+    multi_processor_count: int = 1
+
+
+def get_device_properties(which: Any = None) -> DeviceProperties:
+    """Name and memory of a device, given as index, string or ``torch.device``; starts it."""
+    index = module._index(which)
+    memory = lazy.engine().backend.memory_bytes(index)
+    return DeviceProperties(module.get_device_name(index), memory)
+
+
+_ELSEWHERE: Final = {
+    "allow_excess_precision": (
+        "results are rounded to their dtype wherever PyTorch's CPU rounds them",
+        "torch.tpu.compiler.custom_compiler_options sets XLA's options",
+    ),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _ELSEWHERE:
+        reason, remedy = _ELSEWHERE[name]
+        raise UnsupportedError(describe(f"torch.tpu.{name}: {reason}", remedy=remedy))
+    raise AttributeError(f"module 'torch.tpu' has no attribute {name!r}")

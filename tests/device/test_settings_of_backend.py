@@ -1,0 +1,60 @@
+"""What a program changes of its backend's setting while it runs: known streams follow."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+import fuse
+from fuse.backends.xla.backend import XlaBackend
+from fuse.backends.xla.platform import Platform
+from fuse.backends.xla.rules.matmul import precision
+from fuse.device import lazy
+from tests.device.helpers import DEVICE
+
+
+@pytest.mark.parametrize("name", ["tpu", "gpu"])
+def test_float32_products_follow_pytorch_elsewhere(name: str) -> None:
+    before = torch.get_float32_matmul_precision()
+    context = SimpleNamespace(platform=Platform(name))
+    found = []
+    try:
+        for setting in ("highest", "high", "medium"):
+            torch.set_float32_matmul_precision(setting)
+            found.append(str(precision(context)))  # type: ignore[arg-type]
+            assert precision(SimpleNamespace(platform=Platform("cpu"))) is None  # type: ignore[arg-type]
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert found == ["HIGHEST", "HIGH", "DEFAULT"]
+
+
+def test_a_backend_elsewhere_names_the_setting_in_its_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = lazy.engine().backend
+    assert backend.setting() == ""
+    assert "float32 products" not in backend.fingerprint()
+    monkeypatch.setattr(backend, "platform", Platform("gpu"))
+    assert backend.setting() == backend.fingerprint()["float32 products"] == "highest"
+
+
+def test_a_known_stream_takes_the_executables_of_the_setting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = {"setting": "one"}
+    own = XlaBackend.fingerprint
+    monkeypatch.setattr(XlaBackend, "setting", lambda self: now["setting"])
+    monkeypatch.setattr(XlaBackend, "fingerprint", lambda self: own(self) | now)
+    x = torch.arange(6.0).to(DEVICE)
+
+    def step() -> float:
+        return ((x * 3 + 1).sin() * 5).sum().item()
+
+    plain = [step() for _ in range(6)]
+    before = fuse.stats()["compiles"]
+    now["setting"] = "two"
+    assert [step() for _ in range(6)] == plain
+    assert fuse.stats()["compiles"] == before + 1
+    now["setting"] = "one"
+    assert [step() for _ in range(6)] == plain
+    assert fuse.stats()["compiles"] == before + 1

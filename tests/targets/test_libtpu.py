@@ -1,0 +1,175 @@
+"""With the TPU's own compiler: what a target compiles, refuses, survives, and packs."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+import fuse
+from fuse.backends.estimates import Variant
+from fuse.backends.xla.tpu.target import TpuTarget
+from fuse.backends.xla.tpu.targets import parse
+from fuse.device import lazy
+from fuse.engine.executables import surroundings
+from fuse.engine.targeted import single
+from fuse.errors import ConfigError
+from fuse.trace.node import Node
+from tests.trace.drawing import Drawing
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("libtpu") is None,
+    reason="needs libtpu, the TPU's compiler, 0.7 GB: pip install 'fuse[tpu]'",
+)
+
+
+@pytest.fixture(scope="module")
+def v5e() -> Iterator[TpuTarget]:
+    target = TpuTarget(parse("v5e"))
+    yield target
+    target.close()
+
+
+def node(text: str) -> Node:
+    return Drawing(text).trace.nodes[0]
+
+
+def test_a_chunk_compiles_with_an_estimate(v5e: TpuTarget) -> None:
+    estimate, executable = v5e.compile(single(node("c = mul.Tensor(a, b)")))
+    assert estimate.error == ""
+    assert estimate.cycles > 0
+    assert estimate.costs[0].node == 0
+    assert len(estimate.results) == 1
+    assert executable.startswith(b"fuse-xla-")
+
+
+def test_keys_are_those_of_a_host_of_the_target(v5e: TpuTarget) -> None:
+    """What a v5e host says of itself, field by field, in libtpu's own words."""
+    found = v5e.fingerprint()
+    assert found["platform"] == "tpu"
+    assert found["device kind"] == "TPU v5 lite"
+    assert found["compiler"].startswith("PJRT C API\nTFRT TPU v5 lite\nBuilt on ")
+    assert "device count" not in found
+    fields = surroundings(v5e)
+    assert fields["torch"] == torch.__version__.partition("+")[0]
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        assert v5e.fingerprint() != found
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def test_a_killed_worker_is_an_error_of_its_chunk_and_the_next_one_compiles() -> None:
+    target = TpuTarget(parse("v5e"))
+    target.fingerprint()
+    (worker,) = target._workers
+    os.kill(worker._process.pid, signal.SIGKILL)
+    one = single(node("c = mul.Tensor(a, b)"))
+    estimate, executable = target.compile(one)
+    assert (estimate.kind, executable) == ("aborted", b"")
+    assert "signal 9" in estimate.error
+    assert target.compile(one)[0].error == ""
+    target.close()
+    assert not target._workers
+
+
+def test_a_compiler_that_takes_too_long_is_ended() -> None:
+    target = TpuTarget(parse("v5e"), seconds=0.0)
+    target.fingerprint()
+    estimate, _ = target.compile(single(node("c = mul.Tensor(a, b)")))
+    assert estimate.kind == "time-out"
+    assert estimate.error == "no answer within 0 s"
+    target.close()
+
+
+def test_a_topology_that_the_compiler_lacks_is_named() -> None:
+    with pytest.raises(ConfigError, match="unknown target 'v5e:3x7'.*known ones are v4"):
+        TpuTarget(parse("v5e:3x7")).fingerprint()
+
+
+def test_products_of_64_bit_integers_compile() -> None:
+    a = torch.randint(-(2**62), 2**62, (3, 5)).to("tpu")
+    report = fuse.compile_for("v5e", lambda: (a @ a.T).sum().item(), advice=False)
+    assert report.failures == []
+
+
+def test_complex128_is_refused_at_the_call(v5e: TpuTarget) -> None:
+    x = torch.ones(3, dtype=torch.complex128)
+    with pytest.warns(UserWarning, match="complex128"):
+        report = fuse.compile_for("v5e", lambda: (x.to("tpu") * 2).abs().sum().item(), advice=False)
+    assert report.failures == []
+    assert report.to_dict()["host_calls"]
+
+
+def test_joined_heads_are_what_a_model_of_wider_heads_costs() -> None:
+    """The advice compiles the change inside this model; here it is made by hand."""
+    F = torch.nn.functional
+    x = torch.randn(2, 256, 256).to("tpu", torch.bfloat16)
+
+    def attention(heads: int) -> float:
+        q = x.view(2, 256, heads, -1).transpose(1, 2)
+        y = F.scaled_dot_product_attention(q, q, q, is_causal=True)
+        return y.transpose(1, 2).reshape(2, 256, 256).float().sum().item()
+
+    narrow = fuse.compile_for("v5e", lambda: attention(4))
+    (found,) = [one for one in narrow.advice if "heads of 64" in one["what"]]
+    wide = fuse.compile_for("v5e", lambda: attention(2), advice=False)
+    assert found["cycles_after"] == pytest.approx(wide.cycles, rel=0.05)
+
+
+def test_a_variant_is_no_entry_of_a_pack(v5e: TpuTarget) -> None:
+    one = single(node("c = mul.Tensor(a, b)"))
+    assert v5e.compile(one, Variant(precision="medium"))[0].error == ""
+
+
+SCRIPT = """
+import sys, torch
+x = torch.ones(4, 4).to("tpu")
+for _ in range(int(sys.argv[1])):
+    y = (x @ x).sum().item()
+print("sum", y)
+"""
+
+
+def test_the_command_runs_a_script_and_its_pack_is_imported(tmp_path: Path) -> None:
+    script, pack = tmp_path / "train.py", tmp_path / "pack.zip"
+    script.write_text(SCRIPT)
+    command = [sys.executable, "-m", "fuse.commands.cli"]
+    environment = os.environ | {"FUSE_CACHE_DIR": str(tmp_path / "cache")}
+    found = subprocess.run(
+        [*command, "aot", "--target", "v5e", "--pack", str(pack), str(script), "4"],
+        capture_output=True, text=True, timeout=500, check=False, env=environment,
+    )  # fmt: skip
+    assert found.returncode == 0, found.stderr
+    assert "sum 64.0" in found.stdout
+    assert "no TPU ran" in found.stdout
+    assert "failures  none" in found.stdout
+    taken = subprocess.run(
+        [*command, "cache", "import", str(pack)],
+        capture_output=True, text=True, timeout=200, check=False,
+        env=os.environ | {"FUSE_CACHE_DIR": str(tmp_path / "other")},
+    )  # fmt: skip
+    assert taken.returncode == 0, taken.stderr
+    assert "entries" in taken.stdout
+
+
+def test_the_setting_reports_at_the_end(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    found = subprocess.run(
+        [sys.executable, str(script), "3"],
+        capture_output=True, text=True, timeout=500, check=False,
+        env=os.environ | {"FUSE_TARGET": "v5e"},
+    )  # fmt: skip
+    assert found.stdout == "sum 64.0\n"
+    assert "0 refused" in found.stderr
+    assert "no TPU ran" in found.stderr
+    assert lazy.engine().targeted is None
