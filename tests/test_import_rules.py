@@ -1,12 +1,12 @@
 """The tree's import rules, read from the sources; no module is imported for it.
 
-    commands > (report | torch_tpu) > (modes | kernels | distributed) > compile > device > engine
-             > (plan | backends | cache) > (trace | native) > (errors, config, versions)
+    commands > (report | torch_tpu) > (modes | kernels | distributed | integrations) > compile
+             > device > engine > (plan | backends | cache) > (trace | native)
+             > (errors, config, versions)
 
 A module may import what stands strictly below it, and its own folder; plan, backends and cache
 never import each other. Only XLA's backend imports JAX, and what programs with kernels load:
-kernels are JAX functions. What only XLA's CPU platform needs is known to
-XLA's backend alone.
+kernels are JAX functions. What only XLA's CPU platform needs is known to XLA's backend alone.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LEVELS = (
     ("engine",),
     ("device",),
     ("compile",),
-    ("modes", "kernels", "distributed"),
+    ("modes", "kernels", "distributed", "integrations"),
     ("report", "examples", "torch_tpu"),
     ("commands",),
 )

@@ -33,5 +33,6 @@ def autoload() -> None:
     )
     unused.stand_in()
     inductor.stand_before()
-    # By name: it stands above this folder.
+    # By name: they stand above this folder.
     importlib.import_module("fuse.distributed.registration").register()
+    importlib.import_module("fuse.integrations.registration").register()
