@@ -44,7 +44,7 @@ def _noting_the_backend(model: Any = None, **options: Any) -> Any:
     if model is None:
         return lambda later: torch.compile(later, **options)
     _used.append(True)
-    if torch.tpu.is_initialized():
+    if torch.tpu.is_initialized():  # type: ignore[attr-defined]
         device_started()
     before = getattr(_here, "asked", True)
     _here.asked = options.get("backend") is not None
