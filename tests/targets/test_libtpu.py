@@ -50,6 +50,15 @@ def test_a_chunk_compiles_with_an_estimate(v5e: TpuTarget) -> None:
     assert executable.startswith(b"fuse-xla-")
 
 
+@pytest.mark.parametrize("name", ["v4", "v5p", "v6e", "tpu7x", "v5e:4x4"])
+def test_every_generation_compiles(name: str) -> None:
+    target = TpuTarget(parse(name))
+    estimate, executable = target.compile(single(node("c = mul.Tensor(a, b)")))
+    assert (estimate.error, estimate.cycles > 0, bool(executable)) == ("", True, True)
+    assert target.fingerprint()["device kind"].startswith("TPU")
+    target.close()
+
+
 def test_keys_are_those_of_a_host_of_the_target(v5e: TpuTarget) -> None:
     """What a v5e host says of itself, field by field, in libtpu's own words."""
     found = v5e.fingerprint()
