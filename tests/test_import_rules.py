@@ -1,7 +1,8 @@
 """The tree's import rules, read from the sources; no module is imported for it.
 
     commands > (report | torch_tpu) > (modes | kernels | distributed | integrations) > compile
-             > device > engine > (plan | backends | cache) > (trace | native) > (errors, config, versions)
+             > device > engine > (plan | backends | cache) > (trace | native)
+             > (errors, config, versions)
 
 A module may import what stands strictly below it, and its own folder; plan, backends and cache
 never import each other. Only XLA's backend imports JAX, and what programs with kernels load:
@@ -174,7 +175,9 @@ def test_any_module_can_be_imported_first() -> None:
 def test_examples_are_plain_pytorch() -> None:
     for name, path in MODULES.items():
         if name.startswith("fuse.examples"):
-            tops = {imported.split(".")[0] for _, imported in imports(ast.parse(path.read_text()))}
+            found = [imported for _, imported in imports(ast.parse(path.read_text()))]
+            # One example may be another's model.
+            tops = {one.split(".")[0] for one in found if not one.startswith("fuse.examples")}
             assert not tops & {"fuse", "jax"}, name
 
 

@@ -49,7 +49,7 @@ def _train(wrap: str, device: str, ranks: int, steps: int) -> Trained:
     arguments = ["--wrap", wrap, "--device", device, "--steps", str(steps), "--every", str(steps)]
     threads = max(1, (os.cpu_count() or 1) // ranks)
     done = subprocess.run(
-        _launcher(ranks) + ["-m", "fuse.examples.chargpt_ranks", *arguments],
+        [*_launcher(ranks), "-m", "fuse.examples.chargpt_ranks", *arguments],
         capture_output=True,
         text=True,
         timeout=SECONDS,
