@@ -13,7 +13,7 @@ from tests.clients.conftest import Case, timed
 
 LIBRARY = "accelerate"
 PROGRAM = """
-import json, torch
+import torch
 from accelerate import Accelerator
 accelerator = Accelerator({arguments})
 torch.manual_seed(0)
@@ -31,7 +31,7 @@ for epoch in range(3):
         optimizer.zero_grad()
         losses.append(accelerator.gather(loss.detach().reshape(1)).mean().item())
 accelerator.wait_for_everyone()
-print("RESULT", json.dumps([accelerator.num_processes, accelerator.device.type, losses]))
+report(accelerator.num_processes, accelerator.device.type, losses)
 accelerator.end_training()
 """
 
@@ -74,8 +74,8 @@ def test_loop(case: Case) -> None:
 
 def test_two_ranks(case: Case, tmp_path: Path) -> None:
     """`Accelerator()` on two ranks by torchrun: losses of two CPU ranks."""
-    device = ranks.results(ranks.launch(PROGRAM.format(arguments=""), tmp_path))
-    cpu = ranks.results(ranks.launch(PROGRAM.format(arguments="cpu=True"), tmp_path))
+    device = ranks.results(PROGRAM.format(arguments=""), tmp_path)
+    cpu = ranks.results(PROGRAM.format(arguments="cpu=True"), tmp_path)
     assert [one[:2] for one in device] == [[2, "tpu"]] * 2
     assert [one[:2] for one in cpu] == [[2, "cpu"]] * 2
     torch.testing.assert_close(device[0][2], cpu[0][2], rtol=1e-4, atol=1e-5)
@@ -85,7 +85,7 @@ def test_launch(case: Case, tmp_path: Path) -> None:
     """`accelerate launch` with two processes."""
     launcher = ("accelerate.commands.launch", "--multi_gpu", "--num_processes", "2")
     launcher += ("--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no")
-    device = ranks.results(ranks.launch(PROGRAM.format(arguments=""), tmp_path, *launcher))
+    device = ranks.results(PROGRAM.format(arguments=""), tmp_path, *launcher)
     assert [one[:2] for one in device] == [[2, "tpu"]] * 2
 
 

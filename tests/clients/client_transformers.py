@@ -26,13 +26,11 @@ LLAMA = {
     "eos_token_id": None,
 }
 PROGRAM = """
-import json, sys
-sys.path.insert(0, {root!r})
 from pathlib import Path
 from tests.clients.client_transformers import train
 trainer, steps, evaluated = train(Path("."), "tpu", per_device_train_batch_size=4)
 losses = [loss for _, loss in steps]
-print("RESULT", json.dumps([trainer.args.world_size, trainer.model.device.type, losses]))
+report(trainer.args.world_size, trainer.model.device.type, losses)
 """
 
 
@@ -122,8 +120,7 @@ def test_trainer_resumes(case: Case, tmp_path: Path) -> None:
 
 def test_trainer_on_two_ranks(case: Case, tmp_path: Path) -> None:
     """`Trainer` on two ranks by torchrun: losses of one CPU process with the double batch."""
-    program = PROGRAM.format(root=str(Path(__file__).parents[2]))
-    device = ranks.results(ranks.launch(program, tmp_path))
+    device = ranks.results(PROGRAM, tmp_path)
     assert [one[:2] for one in device] == [[2, "tpu"]] * 2
     _, cpu, _ = train(tmp_path, "cpu", per_device_train_batch_size=8)
     torch.testing.assert_close(device[0][2], [one for _, one in cpu], rtol=1e-3, atol=1e-3)
