@@ -19,13 +19,14 @@ BACKENDS ?= all
 NATIVE := $(wildcard fuse/device/csrc/*.cpp fuse/device/csrc/*/* fuse/native/include/* backends/xla/cpu/csrc/* \
 	fuse/distributed/csrc/*)
 
-.PHONY: help demo test test-slow smoke op-coverage check format bench clean
+.PHONY: help demo test test-slow smoke clients op-coverage check format bench clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo    install, then train two programs on the CPU and in every mode"
 	@echo "make test    install, then run the tests; make test-slow: those it leaves out"
 	@echo "make smoke   install, then run a part of the tests; for PINS=constraints-newest.txt"
+	@echo "make clients train and serve with other libraries: docs/clients.md; an environment of its own"
 	@echo "make op-coverage  compare with PyTorch's CPU, operator by operator: docs/op-coverage.md"
 	@echo "make check   formatting, lint, types and import rules"
 	@echo "make bench   run the benchmarks"
@@ -49,6 +50,16 @@ test-slow: $(VENV)/.tools
 smoke: $(VENV)/.tools
 	$(BIN)/python -c "import torch; torch.tpu.init()"
 	$(PYTEST) $(SMOKE)
+
+# Libraries with pins of their own, in .venv-clients; not part of the tests. The table is made anew.
+clients:
+	$(MAKE) clients-here PINS=constraints-clients.txt
+
+.PHONY: clients-here
+clients-here: $(VENV)/.tools
+	$(INSTALL) -e '.[clients]'
+	OMP_NUM_THREADS=1 $(BIN)/pytest tests/clients -o python_files='client_*.py' -W default \
+		-p no:xdist --benchmark-disable --table docs/clients.md
 
 # Resumable: 'make op-coverage FRESH=--fresh' starts anew. MODES, BACKENDS and JOBS narrow it.
 op-coverage: $(VENV)/.tools

@@ -174,8 +174,9 @@ def test_any_module_can_be_imported_first() -> None:
 def test_examples_are_plain_pytorch() -> None:
     for name, path in MODULES.items():
         if name.startswith("fuse.examples"):
-            found = {imported for _, imported in imports(ast.parse(path.read_text()))}
-            tops = {one.split(".")[0] for one in found if not one.startswith("fuse.examples.")}
+            found = [imported for _, imported in imports(ast.parse(path.read_text()))]
+            # One example may be another's model.
+            tops = {one.split(".")[0] for one in found if not one.startswith("fuse.examples")}
             assert not tops & {"fuse", "jax"}, name
 
 

@@ -72,11 +72,11 @@ def _set_device(original: Any, kinds: Any) -> Any:
     @functools.wraps(original)
     def set_device(self: Any) -> None:
         ours = "tpu" in str(self.backend) and self.distributed_type == kinds.MULTI_GPU
-        if self.device is None and ours:
+        if ours:
             # A process has one device, number 0 whatever its rank; accelerate would give DDP the
             # local rank as the device's number, but for this variable of its own.
             os.environ.setdefault("ACCELERATE_BYPASS_DEVICE_MAP", "true")
-            self.device = torch.device("tpu", 0)
+            self.device = self.device or torch.device("tpu", 0)
         elif getattr(self, "_cpu", False) and self.device is not None:
             # ACCELERATE_TORCH_DEVICE was there as well: the program's own word is the nearer one.
             self.device = torch.device("cpu")

@@ -74,9 +74,14 @@ def test_ranks_make_a_group_and_each_has_its_device(monkeypatch: pytest.MonkeyPa
     assert one._prepare_backend(backend="tpu_dist") == ("tpu_dist", Kinds.MULTI_GPU)
     assert one._prepare_backend(cpu=True) == ("gloo", Kinds.MULTI_CPU)
     one.backend, one.distributed_type = one._prepare_backend()
-    monkeypatch.setattr("os.environ", {})
+    environment: dict[str, str] = {}
+    monkeypatch.setattr("os.environ", environment)
     one.set_device()
     assert one.device == torch.device("tpu", 0)
+    assert environment == {"ACCELERATE_BYPASS_DEVICE_MAP": "true"}
+    one.device = torch.device("tpu")  # ACCELERATE_TORCH_DEVICE=tpu
+    one.set_device()
+    assert one.device == torch.device("tpu")
 
 
 @pytest.mark.usefixtures("launched")

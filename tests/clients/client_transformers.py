@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tokenizers
+import torch
+import transformers
+
+from tests.clients import ranks
+from tests.clients.conftest import Case, timed
+
+LIBRARY = "transformers"
+LLAMA = {
+    "vocab_size": 64,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 64,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": None,
+}
+PROGRAM = """
+from pathlib import Path
+from tests.clients.client_transformers import train
+trainer, steps, evaluated = train(Path("."), "tpu", per_device_train_batch_size=4)
+losses = [loss for _, loss in steps]
+report(trainer.args.world_size, trainer.model.device.type, losses)
+"""
+
+
+def llama() -> Any:
+    torch.manual_seed(0)
+    return transformers.LlamaForCausalLM(transformers.LlamaConfig(**LLAMA))
+
+
+class Clock(transformers.TrainerCallback):
+    """How long each step took."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+        self.start = 0.0
+
+    def on_step_begin(self, *_: Any, **__: Any) -> None:
+        self.start = time.perf_counter()
+
+    def on_step_end(self, *_: Any, **__: Any) -> None:
+        self.seconds.append(time.perf_counter() - self.start)
+
+
+def train(folder: Path, device: str, **options: Any) -> tuple[Any, list[tuple[float, float]], Any]:
+    """Train a small Llama by ``Trainer``: itself, seconds and loss of each step, evaluations."""
+    resume = options.pop("resume", None)
+    generator = torch.Generator().manual_seed(1)
+    tokens = torch.randint(2, 64, (32, 16), generator=generator)
+    data = [{"input_ids": row, "labels": row} for row in tokens]
+    arguments = transformers.TrainingArguments(
+        output_dir=str(folder / "out"),
+        use_cpu=device == "cpu",
+        num_train_epochs=2,
+        logging_steps=1,
+        report_to=[],
+        disable_tqdm=True,
+        learning_rate=1e-3,
+        seed=0,
+        **{"per_device_train_batch_size": 8, "save_strategy": "no", **options},
+    )
+    clock = Clock()
+    trainer = transformers.Trainer(
+        llama(), arguments, train_dataset=data, eval_dataset=data[:8], callbacks=[clock]
+    )
+    trainer.train(resume_from_checkpoint=resume)
+    assert trainer.model.device.type == arguments.device.type == device
+    history = trainer.state.log_history
+    losses = [entry["loss"] for entry in history if "loss" in entry]
+    evaluated = [entry["eval_loss"] for entry in history if "eval_loss" in entry]
+    return trainer, list(zip(clock.seconds, losses[-len(clock.seconds) :], strict=True)), evaluated
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"gradient_accumulation_steps": 2}, {"gradient_checkpointing": True}],
+    ids=str,
+)
+def test_trainer(case: Case, tmp_path: Path, options: dict[str, Any]) -> None:
+    """`Trainer` with evaluation and clipping; `use_cpu=True` stays on the CPU."""
+    evaluations = {}
+
+    def run(device: str) -> list[tuple[float, Any]]:
+        _, steps, evaluations[device] = train(tmp_path, device, eval_strategy="epoch", **options)
+        return steps
+
+    device, cpu = case.compare(run)
+    torch.testing.assert_close(device, cpu, rtol=1e-4, atol=1e-5)
+    assert len(evaluations["cpu"]) == 2
+    torch.testing.assert_close(evaluations["tpu"], evaluations["cpu"], rtol=1e-4, atol=1e-5)
+    assert case.fallbacks == "0"
+
+
+def test_trainer_bf16(case: Case, tmp_path: Path) -> None:
+    """`Trainer(bf16=True)`."""
+    device, cpu = case.compare(lambda device: train(tmp_path, device, bf16=True)[1])
+    torch.testing.assert_close(device, cpu, rtol=2e-2, atol=1e-2)
+    assert case.fallbacks == "0"
+
+
+def test_trainer_resumes(case: Case, tmp_path: Path) -> None:
+    """`Trainer`: checkpoints, and resuming from one gives the unbroken run's losses."""
+    _, whole, _ = train(tmp_path, "tpu", save_strategy="steps", save_steps=4)
+    checkpoint = str(tmp_path / "out" / "checkpoint-4")
+    _, rest, _ = train(tmp_path, "tpu", resume=checkpoint)
+    assert len(rest) == 4
+    torch.testing.assert_close([one for _, one in rest], [one for _, one in whole[4:]])
+
+
+def test_trainer_on_two_ranks(case: Case, tmp_path: Path) -> None:
+    """`Trainer` on two ranks by torchrun: losses of one CPU process with the double batch."""
+    device = ranks.results(PROGRAM, tmp_path)
+    assert [one[:2] for one in device] == [[2, "tpu"]] * 2
+    _, cpu, _ = train(tmp_path, "cpu", per_device_train_batch_size=8)
+    torch.testing.assert_close(device[0][2], [one for _, one in cpu], rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("cache", ["dynamic", "static"])
+@pytest.mark.parametrize("beams", [1, 2])
+def test_generate(case: Case, cache: str, beams: int) -> None:
+    """`generate` gives CPU's tokens."""
+    prompt = torch.randint(2, 64, (2, 5), generator=torch.Generator().manual_seed(1))
+
+    def run(device: str) -> list[tuple[float, Any]]:
+        model = llama().eval().to(device)
+        options = {"max_new_tokens": 12, "do_sample": False, "num_beams": beams}
+
+        def call() -> list[list[int]]:
+            found = model.generate(prompt.to(device), cache_implementation=cache, **options)
+            assert found.device.type == device
+            return found.tolist()  # type: ignore[no-any-return]
+
+        return [timed(call) for _ in range(4)]
+
+    device, cpu = case.compare(run)
+    assert device == cpu
+
+
+def test_pipeline(case: Case, tmp_path: Path) -> None:
+    """`pipeline(device="tpu")` from a saved model and tokenizer."""
+    words = {word: index for index, word in enumerate(["<pad>", "<s>", *map(str, range(2, 64))])}
+    inner = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="<pad>"))
+    inner.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=inner, pad_token="<pad>")
+    llama().save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+
+    def run(device: str) -> list[tuple[float, Any]]:
+        write = transformers.pipeline("text-generation", model=str(tmp_path), device=device)
+        assert write.model.device.type == device
+        return [timed(lambda: write("5 6 7", max_new_tokens=8, do_sample=False)) for _ in range(4)]
+
+    device, cpu = case.compare(run)
+    assert device == cpu
+
+
+def test_device_map(case: Case, tmp_path: Path) -> None:
+    """`from_pretrained(device_map="tpu")` gives the device the saved weights."""
+    model = llama()
+    model.save_pretrained(tmp_path)
+    loaded = transformers.LlamaForCausalLM.from_pretrained(tmp_path, device_map="tpu")
+    assert {one.device.type for one in loaded.parameters()} == {"tpu"}
+    ours = {name: one.cpu() for name, one in loaded.state_dict().items()}
+    torch.testing.assert_close(ours, dict(model.state_dict()), rtol=0, atol=0)
