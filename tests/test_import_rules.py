@@ -205,3 +205,12 @@ def test_importing_starts_nothing(statement: str) -> None:
 def test_importing_fuse_does_not_import_torch() -> None:
     code = "import sys, fuse; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=120, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("name", ["stats", "explain", "compare", "set_mode", "kernel", "to_jax"])
+def test_a_public_name_may_be_what_imports_torch(name: str) -> None:
+    found = subprocess.run(
+        [sys.executable, "-c", f"import fuse; fuse.{name}; import torch; torch.tpu.is_available()"],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert found.returncode == 0, found.stderr
