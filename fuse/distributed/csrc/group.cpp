@@ -91,11 +91,6 @@ void Group::shutdown() {
   runner_->stop(kPatience, "has left the group (destroy_process_group)");
 }
 
-void Group::leave(const std::string& fate) {
-  const Released released;
-  runner_->stop(std::chrono::milliseconds(0), fate);
-}
-
 // ---- a call in the making -----------------------------------------------------------------
 
 Call Group::begin(Kind kind, std::chrono::milliseconds timeout) {

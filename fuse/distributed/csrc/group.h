@@ -55,8 +55,6 @@ class Group final : public c10d::Backend {
       const c10::intrusive_ptr<Options>& options) override;
   void abort() override;
   void shutdown() override;
-  // Leaves for a reason that the other ranks are told.
-  void leave(const std::string& fate);
 
   using Tensors = std::vector<at::Tensor>;
   using Lists = std::vector<std::vector<at::Tensor>>;

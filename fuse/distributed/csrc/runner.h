@@ -34,7 +34,7 @@ class Runner : public std::enable_shared_from_this<Runner> {
     return host_;
   }
   // Takes the call, whose number this gives. One that the caller `waits` for at once wakes nobody:
-  // see await.
+  // see help.
   c10::intrusive_ptr<Work> add(
       Call call, c10d::OpType type, std::vector<at::Tensor> outputs, bool waits);
   // Carries out what is next, if nobody does, on the thread that waits: waking another one takes
