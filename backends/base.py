@@ -191,6 +191,10 @@ class Backend(ABC):
     def get(self, array: Any) -> np.ndarray:
         """The array on the host, C-contiguous, read-only; waits for it."""
 
+    def alone(self, array: Any) -> Any:
+        """One of this backend's arrays as what its runtime of several processes takes."""
+        return array
+
     @abstractmethod
     def owns(self, array: Any) -> bool:
         """Whether ``array`` is one of this backend's own."""

@@ -9,12 +9,14 @@ it, and from an operator to what makes its programs; nothing here imports JAX.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 
-from fuse.trace.functional import MARK
+from fuse.trace.functional import MARK, find_overload, schema_of
 from fuse.trace.node import Node
 
 
@@ -28,6 +30,13 @@ class Program(ABC):
 
     code: str
     storable: bool
+
+    @abstractmethod
+    def shipped(self, platform: str) -> Program:
+        """One of the same results on ``platform`` alone, which can be pickled.
+
+        Raises what the compiler says of it.
+        """
 
     @abstractmethod
     def emit(self, platform: str, arrays: Sequence[Any]) -> list[Any]:
@@ -52,7 +61,7 @@ def program_of(target: str) -> Program | None:
 
 def is_function(name: str) -> bool:
     """Whether an operator or a target is a kernel's."""
-    return name.partition(MARK)[0] in MAKERS
+    return MARK in name or name in MAKERS
 
 
 def target_of(node: Node) -> str:
@@ -63,6 +72,35 @@ def target_of(node: Node) -> str:
     program = MAKERS[node.op](node)
     PROGRAMS.setdefault(program.code, program)
     return f"{node.op}{MARK}{program.code}"
+
+
+@dataclass(frozen=True, slots=True)
+class Shipment:
+    """What another process needs to compile chunks with kernels: their operators and programs."""
+
+    schemas: dict[str, str]
+    programs: dict[str, Program]
+
+    @staticmethod
+    def of(nodes: Iterable[Node], platform: str) -> Shipment:
+        """What these nodes call. Raises what the compiler says of a program."""
+        called = [(node, program_of(node.target)) for node in nodes]
+        schemas = {node.op: str(schema_of(node.op)) for node, program in called if program}
+        programs = {one.code: one for _, one in called if one is not None}
+        return Shipment(schemas, {at: one.shipped(platform) for at, one in programs.items()})
+
+    def unpack(self) -> None:
+        """Make them known here."""
+        for name, schema in self.schemas.items():
+            if find_overload(name) is None:
+                namespace, _, rest = schema.partition("::")
+                library = torch.library.Library(namespace, "FRAGMENT")
+                library.define(rest)
+                _libraries.append(library)
+        PROGRAMS.update(self.programs)
+
+
+_libraries: list[torch.library.Library] = []
 
 
 def arrays_in(arguments: Sequence[Any]) -> list[Any]:

@@ -32,8 +32,9 @@ def wrapped(model: nn.Module, wrap: str, device: str) -> nn.Module:
     if wrap == "ddp":
         return DistributedDataParallel(model)
     mesh = init_device_mesh(device, (dist.get_world_size(),))
-    for block in model.blocks:
-        fully_shard(block, mesh=mesh)
+    for block in model.modules():
+        if isinstance(block, chargpt.Block):
+            fully_shard(block, mesh=mesh)
     fully_shard(model, mesh=mesh)
     return model
 

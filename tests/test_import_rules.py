@@ -6,8 +6,7 @@
 
 A module may import what stands strictly below it, and its own folder; plan, backends and cache
 never import each other. Only XLA's backend imports JAX, and what programs with kernels load:
-kernels are JAX functions. What only XLA's CPU platform needs is known to
-XLA's backend alone.
+kernels are JAX functions. What only XLA's CPU platform needs is known to XLA's backend alone.
 """
 
 from __future__ import annotations

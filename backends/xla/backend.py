@@ -178,7 +178,7 @@ class XlaBackend(Backend):
         return np.asarray(array)
 
     def alone(self, array: Any) -> jax.Array:
-        """One of this backend's arrays as one of JAX's, which is no row of another."""
+        """One of JAX's, which is no row of another."""
         return self._stacks.array(array) if type(array) is Row else array
 
     def owns(self, array: Any) -> bool:  # noqa: D102

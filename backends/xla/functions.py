@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
@@ -10,6 +11,7 @@ from typing import Any, Final
 import jax
 import ml_dtypes  # noqa: F401  (registers bfloat16 and the float8 types with NumPy)
 import numpy as np
+from jax import export
 from jax.extend import core
 
 from fuse.backends.functions import Program
@@ -58,6 +60,14 @@ class JaxProgram(Program):
             found = jax.core.eval_jaxpr(closed.jaxpr, closed.consts, *given)
         return [found[at] for at in self.order]
 
+    def shipped(self, platform: str) -> Program:
+        """By ``jax.export``, as StableHLO in which Pallas kernels are compiled already."""
+        avals = self.closed.in_avals
+        with jax.enable_x64(self.wide):
+            jitted = jax.jit(lambda *arrays: self.emit(platform, arrays))
+            exported = export.export(jitted, platforms=[platform])(*avals)
+        return ExportedProgram(self.code, exported)
+
     def on_host(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The results on the host: by the NumPy function that was given, else by XLA's CPU."""
         if self._numpy is not None:
@@ -79,6 +89,30 @@ class JaxProgram(Program):
         consts = [_on_host(constant) for constant in self.closed.consts]
         jaxpr = self._interpreted.jaxpr
         return jax.jit(lambda *arrays: jax.core.eval_jaxpr(jaxpr, consts, *arrays))
+
+
+class ExportedProgram(Program):
+    """Final. A program from another process, for one platform."""
+
+    storable = True
+
+    def __init__(self, code: str, exported: export.Exported) -> None:
+        # Pickled as it is, by the same JAX: its own form of bytes needs another package.
+        self.code = code
+        self._exported = dataclasses.replace(exported, _get_vjp=None)
+
+    def emit(self, platform: str, arrays: Sequence[Any]) -> list[Any]:
+        """The results, on tracers."""
+        pairs = zip(arrays, self._exported.in_avals, strict=True)
+        return list(self._exported.call(*(array.astype(aval.dtype) for array, aval in pairs)))
+
+    def shipped(self, platform: str) -> Program:
+        """Itself."""
+        return self
+
+    def on_host(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Nothing is run where such programs are."""
+        raise NotImplementedError("a program that was made for another machine")
 
 
 def _on_host(constant: Any) -> Any:

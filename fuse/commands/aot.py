@@ -22,6 +22,8 @@ def main(arguments: Sequence[str]) -> int:
     os.environ["JAX_PLATFORMS"] = "cpu"
     os.environ.pop("FUSE_TARGET", None)
     # Imported here, after the setting: JAX starts with it.
+    import torch  # noqa: F401, PLC0415  (before the device, which it loads)
+
     from fuse.device import lazy  # noqa: PLC0415
     from fuse.report.target import last_step, open_target, report_of  # noqa: PLC0415
 

@@ -199,7 +199,8 @@ def _slices(symbol: Symbol, node: torch.fx.Node) -> bool:
     end = node.args[3] if len(node.args) > 3 else None
     step = node.args[4] if len(node.args) > 4 else 1
     open_end = end is None or (isinstance(end, int) and end >= 0)
-    return (start is None or (isinstance(start, int) and start >= 0)) and open_end and step == 1
+    from_start = start is None or (isinstance(start, int) and start >= 0)
+    return from_start and open_end and isinstance(step, int) and step == 1
 
 
 def _concatenates(symbol: Symbol, node: torch.fx.Node) -> bool:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import pkgutil
 from typing import Any
 
 import torch
 from torch._dynamo import device_interface, trace_rules
 from torch._dynamo.variables.optimizer import OptimizerVariable
+
+import fuse
+from fuse.trace import meta
+from fuse.trace.functional import find_overload
 
 
 class Interface(device_interface.DeviceInterface):
@@ -68,10 +73,26 @@ def _count_steps_on_the_device() -> None:
     OptimizerVariable._set_capturable = set_capturable  # type: ignore[method-assign]
 
 
+def _infer_as_the_device() -> None:
+    """Have fake tensors infer by the device's own inference where that covers more than PyTorch's:
+    tables of Python come before what is registered with the dispatcher."""
+    for name, function in meta.replaced().items():
+        overload = find_overload(name)
+        if torch._C.DispatchKey.Meta in overload.py_kernels:
+            overload.py_kernels[torch._C.DispatchKey.Meta] = function
+            overload._dispatch_cache.clear()
+
+
 def register() -> None:
-    """Make Dynamo ask ``Interface``, and leave this package's frames alone."""
-    trace_rules.add("fuse")
+    """Make Dynamo ask ``Interface``, and leave this package's frames alone.
+
+    Not those of kernels, whose calls are a few lines of Python around an operator.
+    """
+    for part in pkgutil.iter_modules(fuse.__path__):
+        if part.name != "kernels":
+            trace_rules.add(f"fuse.{part.name}")
     _count_steps_on_the_device()
+    _infer_as_the_device()
     # Its table is filled lazily, over what is there already: so have it filled first.
     device_interface.get_interface_for_device("cpu")
     device_interface.register_interface_for_device("tpu", Interface)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -21,10 +22,30 @@ _Inductor: Any = torch._TorchCompileInductorWrapper
 _init, _call = _Inductor.__init__, _Inductor.__call__
 
 
+_used: deque[bool] = deque(maxlen=1)
+"""Whether this process has called ``torch.compile``."""
+
+
+def device_started() -> None:
+    """Have our backend tell Dynamo of the device before it traces, if this process compiles."""
+    if _used:
+        _ours()
+
+
+def _ours() -> Callable[..., Any]:
+    # Imported here: torch.compile has loaded Dynamo by now, and `import torch` must not.
+    from torch._dynamo.backends.registry import lookup_backend  # noqa: PLC0415
+
+    return lookup_backend("tpu")
+
+
 @functools.wraps(_compile)
 def _noting_the_backend(model: Any = None, **options: Any) -> Any:
     if model is None:
         return lambda later: torch.compile(later, **options)
+    _used.append(True)
+    if torch.get_device_module("tpu").is_initialized():
+        device_started()
     before = getattr(_here, "asked", True)
     _here.asked = options.get("backend") is not None
     try:
@@ -48,11 +69,7 @@ def _choose(self: Any, module: Any, inputs: Sequence[Any], **options: Any) -> An
                 remedy='torch.compile(..., backend="tpu"), or no backend: it is chosen by itself',
             )
         )
-    # Imported here: torch.compile has loaded Dynamo by now, and `import torch` must not.
-    from torch._dynamo.backends.registry import lookup_backend  # noqa: PLC0415
-
-    chosen: Callable[..., Any] = lookup_backend("tpu")
-    return chosen(module, inputs)
+    return _ours()(module, inputs)
 
 
 def touches_device(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> bool:
@@ -66,6 +83,6 @@ def touches_device(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> bool:
 
 def stand_before() -> None:
     """Look at every graph that goes to Inductor, from here on."""
-    torch.compile = _noting_the_backend  # type: ignore[assignment]
+    torch.compile = _noting_the_backend
     _Inductor.__init__ = _initialise
     _Inductor.__call__ = _choose

@@ -17,7 +17,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from fuse import versions
-from fuse.device import unused
+from fuse.device import inductor, unused
 from fuse.errors import FuseError, describe
 
 MODES = {"debug": 0, "strict": 1, "fused": 2}
@@ -180,6 +180,7 @@ def _start() -> None:
     register_optimizer_step_post_hook(_optimizer_step)
     atexit.register(_shut_down)
     unused.step_back()
+    inductor.device_started()
     for function in _when_started:
         function()
 

@@ -231,7 +231,7 @@ def surroundings(backend: Backend | Target) -> dict[str, str]:
 def compile_fields(backend: Backend | Target) -> dict[str, str]:
     """The versions and sources by which the backend compiles, a target's for the target."""
     if isinstance(backend, Target):
-        backend = registry.get_backend(backend.fingerprint()["backend"])
+        backend = registry.get_backend(backend.describe()["backend"])
     return {
         # Decompositions, and so what a chunk becomes, are PyTorch's: 2.13.0 of any build.
         "torch": torch.__version__.partition("+")[0],

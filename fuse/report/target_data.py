@@ -10,6 +10,7 @@ from fuse.backends.base import Chunk
 from fuse.backends.estimates import Estimate, Machine
 from fuse.engine.executables import first_line
 from fuse.engine.targeted import Planned, Targeted
+from fuse.trace.functional import qualified_name
 from fuse.trace.node import Node
 
 NOTE: Final = (
@@ -92,7 +93,7 @@ def _cuts(targeted: Targeted, runs: Sequence[int]) -> Counter[str]:
 
 def _operation(node: Node) -> dict[str, Any]:
     operands = ", ".join(node.describe_operands())
-    return {"operator": f"aten::{node.op}", "operands": operands, "source": node.source}
+    return {"operator": qualified_name(node.op), "operands": operands, "source": node.source}
 
 
 def failures_of(targeted: Targeted, chunk: Chunk, estimate: Estimate) -> list[dict[str, Any]]:
@@ -171,7 +172,7 @@ def _costs(chunk: Chunk, estimate: Estimate) -> list[dict[str, Any]]:
         node = None if place is None else chunk.nodes[place]
         found.append(
             {
-                "operator": COMPILER if node is None else f"aten::{node.op}",
+                "operator": COMPILER if node is None else qualified_name(node.op),
                 "operands": "" if node is None else ", ".join(node.describe_operands()),
                 "source": "" if node is None else node.source,
                 "node": place,

@@ -24,9 +24,9 @@ class EagerMode(enum.Enum):
 
 
 class Precision(enum.Enum):
-    """How precise products must be at least."""
+    """How precise products of float32 are; the values are PyTorch's names."""
 
-    DEFAULT = "default"
+    DEFAULT = "medium"
     HIGH = "high"
     HIGHEST = "highest"
 
@@ -54,13 +54,17 @@ def set_eager_mode(mode: EagerMode) -> Iterator[None]:
 
 @contextlib.contextmanager
 def precision(mode: Precision) -> Iterator[None]:
-    """Run the block with products at least so precise.
+    """Run the block with products of float32 so precise, where a platform has a choice.
 
-    Nothing changes: products are computed in their operands' full precision everywhere, as
-    PyTorch's CPU does. Raises ``ValueError`` for what is no ``Precision``.
+    It is ``torch.set_float32_matmul_precision`` for a block, in the whole process. Raises
+    ``ValueError`` for what is no ``Precision``.
     """
-    Precision(mode)
-    yield
+    chosen, before = Precision(mode).value, torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(chosen)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 class device_of(module.device):  # noqa: N801  (the name PyTorch looks for)

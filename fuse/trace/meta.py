@@ -172,6 +172,12 @@ def _max_unpool2d(
     return result.contiguous(memory_format=suggest_memory_format(self))
 
 
+def replaced() -> dict[str, Callable[..., Any]]:
+    """By overload, the inference that stands in for PyTorch's own where that does not cover it."""
+    tables = _TABLE | meta_products.TABLE
+    return {name: tables[name] for name in _REPLACED if name in tables}
+
+
 def register() -> torch.library.Library:
     """Register what is missing; the registrations last as long as the returned library."""
     library = torch.library.Library("aten", "IMPL", "Meta")

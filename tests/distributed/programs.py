@@ -1,4 +1,4 @@
-"""Training programs that know nothing of the device: the same on CPU with gloo and there."""
+"""Training programs that know nothing of the device: the same there and on CPU with gloo."""
 
 from __future__ import annotations
 

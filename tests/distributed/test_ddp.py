@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import tempfile
 from typing import Any
 
 import pytest
@@ -13,8 +15,9 @@ from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel
 
 import fuse
+from fuse.device import lazy
 from tests.distributed.programs import Model, batch, is_on, on_both, train
-from tests.distributed.ranks import passes
+from tests.distributed.ranks import passes, run
 
 
 def wrapped(device: str, **options: Any) -> DistributedDataParallel:
@@ -160,6 +163,7 @@ def all_hooks(rank: int, size: int) -> None:
     on_both(hooks)(rank, size)
 
 
+@pytest.mark.slow
 def test_communication_hooks() -> None:
     passes(all_hooks, 2, "cpu:gloo,tpu:tpu_dist")
 
@@ -184,6 +188,24 @@ def steady(rank: int, size: int) -> None:
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_a_steady_loop_compiles_nothing_after_its_third_step(size: int) -> None:
     passes(steady, size)
+
+
+def counted(rank: int, size: int) -> None:
+    train(wrapped("tpu"), "tpu", lambda step: batch(rank, step, "tpu"), 3)
+    lazy.engine().executables.cache.close()
+    print(f"compiled {fuse.stats()['compiles']}", flush=True)
+
+
+@pytest.mark.slow
+def test_ranks_compile_each_executable_once_between_them() -> None:
+    with tempfile.TemporaryDirectory() as cache:
+        ended = run(counted, 4, seconds=200, FUSE_CACHE_DIR=cache)
+        texts = "\n".join(one.output for one in ended)
+        assert all(one.code == 0 for one in ended), texts
+        compiled = sum(map(int, re.findall(r"compiled (\d+)", texts)))
+        # Every rank runs the same programs: four times as many if each compiled its own.
+        alone = run(counted, 1, seconds=200, FUSE_CACHE_DIR=f"{cache}/another")
+        assert compiled <= int(re.findall(r"compiled (\d+)", alone[0].output)[0]) + 2, texts
 
 
 def both_groups(rank: int, size: int) -> None:

@@ -1,4 +1,4 @@
-"""What goes wrong on one rank is a Python exception on the others, in time, that says what."""
+"""What goes wrong on one rank is an exception on the others, in time, that says what it was."""
 
 from __future__ import annotations
 

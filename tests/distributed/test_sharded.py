@@ -95,6 +95,7 @@ def check_hybrid(rank: int, size: int) -> None:
     on_both(hybrid)(rank, size)
 
 
+@pytest.mark.slow
 def test_hybrid_shards_of_four_ranks() -> None:
     passes(check_hybrid, 4, "cpu:gloo,tpu:tpu_dist", seconds=200)
 
@@ -125,7 +126,7 @@ def tensor_parallel(device: str, rank: int, size: int) -> list[float]:
     for step in range(6):
         generator = torch.Generator().manual_seed(step)
         x = torch.randn(6, 8, generator=generator).to(device)
-        loss = model(x).square().sum(-1).sub(1).square().mean()
+        loss = (model(x) - x.chunk(size)[rank]).square().mean()  # rows are shared out
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()

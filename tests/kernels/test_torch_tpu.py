@@ -41,11 +41,14 @@ def test_eager_modes_are_ours():
         torch.tpu.eager_mode = "eager"
 
 
-def test_products_have_full_precision_whatever_is_asked():
+def test_precision_is_pytorchs_setting_for_a_block():
     x = torch.randn(32, 32)
-    for level in torch.tpu.Precision:
+    before = torch.get_float32_matmul_precision()
+    for level, name in zip(torch.tpu.Precision, ("medium", "high", "highest"), strict=True):
         with torch.tpu.precision(level):
+            assert torch.get_float32_matmul_precision() == name
             torch.testing.assert_close((x.to(DEVICE) @ x.to(DEVICE)).cpu(), x @ x)
+    assert torch.get_float32_matmul_precision() == before
     with pytest.raises(ValueError, match="not a valid Precision"), torch.tpu.precision("low"):
         pass
 

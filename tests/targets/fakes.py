@@ -42,7 +42,13 @@ class FakeTarget(Target):
         self.closed = 0
 
     def describe(self) -> dict[str, str]:
-        return {"target": "fake", "libtpu": "0", "float32 products": "highest", "of": str(id(self))}
+        return {
+            "backend": "xla",
+            "target": "fake",
+            "libtpu": "0",
+            "float32 products": "highest",
+            "of": str(id(self)),
+        }
 
     def fingerprint(self) -> dict[str, str]:
         return {"backend": "xla", "platform": "fake"}

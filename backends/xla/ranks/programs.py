@@ -52,19 +52,27 @@ def program(form: Form) -> Callable[..., list[Array]]:
 
 def _everybodys(value: Array) -> Array:
     """All ranks' elements, of shape ``[ranks, elements]``."""
-    return lax.all_gather(value, AXIS)
+    rows: Array = lax.all_gather(value, AXIS)
+    return rows
 
 
 def _reduced(form: Form, rows: Array) -> Array:
     """Rows, one a rank, reduced to one in its own dtype."""
     dtype = rows.dtype
     if dtype == jnp.bool_:
-        return {"sum": jnp.any, "max": jnp.any, "bor": jnp.any}.get(form.reduction, jnp.all)(
-            rows, axis=0
-        )
+        if form.reduction == "bxor":
+            return _folded(jnp.logical_xor, rows)
+        return jnp.any(rows, 0) if form.reduction in ("sum", "max", "bor") else jnp.all(rows, 0)
     if form.reduction in ("sum", "avg"):
         return _averaged(form, jnp.sum(rows, axis=0, dtype=dtype))
-    return functools.reduce(_PAIRS[form.reduction], list(rows))
+    return _folded(_PAIRS[form.reduction], rows)
+
+
+def _folded(pair: Callable[[Array, Array], Array], rows: Array) -> Array:
+    result = rows[0]
+    for row in rows[1:]:
+        result = pair(result, row)
+    return result
 
 
 def _averaged(form: Form, total: Array) -> Array:
@@ -146,7 +154,8 @@ def _scatter(form: Form, *sources: Array) -> list[Array]:
 
 def _exchanged(rows: Array) -> Array:
     """Row r of this rank goes to rank r: what comes back is each rank's row for this one."""
-    return lax.all_to_all(rows, AXIS, split_axis=0, concat_axis=0, tiled=True)
+    found: Array = lax.all_to_all(rows, AXIS, split_axis=0, concat_axis=0, tiled=True)
+    return found
 
 
 def _reduce_scatter(form: Form, *sources: Array) -> list[Array]:

@@ -51,7 +51,7 @@ class Runtime:
             use_compression=True,
         )
         client.connect()
-        backend = xla_client.make_cpu_client(
+        backend: Any = xla_client.make_cpu_client(
             distributed_client=client,
             node_id=process,
             num_nodes=processes,

@@ -23,6 +23,7 @@ import torch
 from fuse.backends.base import Chunk, Target
 from fuse.backends.decomposed import Decompositions
 from fuse.backends.estimates import AS_IT_IS, Estimate, Variant
+from fuse.backends.functions import Shipment, is_function
 from fuse.backends.xla.lowering import rejection
 from fuse.backends.xla.rules.registry import RULES
 from fuse.backends.xla.tpu.platform import TpuPlatform
@@ -78,9 +79,11 @@ class Worker:
             )
         self.fingerprint: dict[str, str] = ready
 
-    def compile(self, chunk: Chunk, variant: Variant, seconds: float) -> tuple[Estimate, bytes]:
+    def compile(
+        self, chunk: Chunk, variant: Variant, functions: Shipment, seconds: float
+    ) -> tuple[Estimate, bytes]:
         """Its answer; raises ``Ended`` where there is none, and the worker is of no use then."""
-        data = pickle.dumps((chunk, variant))
+        data = pickle.dumps((chunk, variant, functions))
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(len(data).to_bytes(_LENGTH, "big") + data)
@@ -156,7 +159,7 @@ class TpuTarget(Target):
         self.machine = target.generation.machine
         self._seconds = seconds
         self._platform = TpuPlatform()
-        self._decompositions = Decompositions(RULES.__contains__)
+        self._decompositions = Decompositions(lambda name: name in RULES or is_function(name))
         self._rejections: dict[str, str | None] = {}
         self._idle: queue.LifoQueue[Worker | None] = queue.LifoQueue()
         for _ in range(WORKERS):
@@ -196,8 +199,16 @@ class TpuTarget(Target):
         variant = replace(variant, precision=precision)
         started = time.perf_counter()
         try:
+            functions = Shipment.of(chunk.nodes, "tpu")
+        except Exception as error:  # noqa: BLE001  (a kernel that no TPU can run)
+            seconds = time.perf_counter() - started
+            text = f"{type(error).__name__}: {error}"
+            return Estimate(error=text, kind="refused", seconds=seconds), b""
+        try:
             with self._worker() as worker:
-                return worker.compile(chunk, variant, self._seconds)
+                answer: tuple[Estimate, bytes]
+                answer = worker.compile(chunk, variant, functions, self._seconds)
+                return answer
         except (Ended, ConfigError) as error:
             seconds = time.perf_counter() - started
             kind = error.kind if isinstance(error, Ended) else "aborted"

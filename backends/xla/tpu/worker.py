@@ -21,6 +21,7 @@ from jax.experimental import topologies
 from fuse.backends.base import Chunk
 from fuse.backends.decomposed import Decompositions
 from fuse.backends.estimates import Estimate, Variant
+from fuse.backends.functions import Shipment, is_function
 from fuse.backends.xla.backend import surroundings
 from fuse.backends.xla.executable import stored
 from fuse.backends.xla.lowering import lowered
@@ -50,7 +51,7 @@ class Compiler:
     def __init__(self, target: TargetName) -> None:
         self.devices = topology(target).devices
         self.platform = TpuPlatform()
-        self.decompositions = Decompositions(RULES.__contains__)
+        self.decompositions = Decompositions(lambda name: name in RULES or is_function(name))
 
     def fingerprint(self) -> dict[str, str]:
         """The fields of the same name of a backend on a host of the target."""
@@ -106,10 +107,13 @@ def receive(stream: IO[bytes]) -> Any:
     return pickle.loads(stream.read(LENGTH.unpack(head)[0]))  # noqa: S301  (of our own process)
 
 
-def answer(compiler: Compiler, chunk: Chunk, variant: Variant) -> tuple[Estimate, bytes]:
+def answer(
+    compiler: Compiler, chunk: Chunk, variant: Variant, functions: Shipment
+) -> tuple[Estimate, bytes]:
     """What the compiler makes of a chunk, an error included."""
     torch.set_float32_matmul_precision(variant.precision)
     try:
+        functions.unpack()
         return compiler.compile(chunk, variant)
     except Exception as error:  # noqa: BLE001  (it is the answer)
         text = f"{type(error).__name__}: {error}"[:ERROR_LENGTH]

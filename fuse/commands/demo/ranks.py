@@ -7,7 +7,6 @@ import re
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -63,7 +62,7 @@ def _train(wrap: str, device: str, ranks: int, steps: int) -> Trained:
     return Trained(float(loss[1]), float(milliseconds[1]))
 
 
-def _launcher(ranks: int) -> Sequence[str]:
+def _launcher(ranks: int) -> list[str]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

@@ -9,12 +9,9 @@ const DeviceValues* values = nullptr; // the process's, once a device tensor has
 } // namespace
 
 Host::~Host() {
-  if (Py_IsInitialized() == 0) {
-    object_.release(); // too late to let go of it
-    return;
-  }
-  py::gil_scoped_acquire gil;
-  object_ = py::object();
+  // The group's thread may be the last one to let go of it, while Python is being taken down: one
+  // small object a group is leaked instead of asking for the GIL then.
+  object_.release();
 }
 
 const DeviceValues& Host::values() {

@@ -1,0 +1,68 @@
+"""Programs as users start them: by torchrun, and ``fuse demo --ranks``."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fuse.commands.demo import ranks
+
+ROOT = Path(__file__).parents[2]
+ENVIRONMENT = {**os.environ, "JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": "1"}
+
+
+@pytest.mark.parametrize("wrap", ["ddp", "fsdp2"])
+def test_the_example_under_torchrun(wrap: str) -> None:
+    losses = {}
+    for device in ("cpu", "tpu"):
+        line = [*ranks._launcher(2), str(ROOT / "examples" / "chargpt_ranks.py")]
+        line += ["--device", device, "--wrap", wrap, "--steps", "6", "--every", "3"]
+        done = subprocess.run(
+            line, capture_output=True, text=True, timeout=200, env=ENVIRONMENT, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        found = [text for text in done.stdout.splitlines() if text.startswith("step")]
+        assert len(found) == 2, done.stdout
+        losses[device] = [float(text.rpartition(" ")[2]) for text in found]
+    assert losses["tpu"] == pytest.approx(losses["cpu"], abs=2e-3)
+
+
+@pytest.mark.slow
+def test_the_demo_on_two_ranks() -> None:
+    line = [sys.executable, "-m", "fuse.commands.cli", "demo", "--ranks", "2"]
+    done = subprocess.run(
+        [*line, "--chargpt-steps", "7"],
+        capture_output=True,
+        text=True,
+        timeout=400,
+        env=ENVIRONMENT,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert [text.split()[0] for text in done.stdout.splitlines()[-2:]] == ["ddp", "fsdp2"]
+
+
+def test_a_program_for_the_cpu_loads_nothing_of_it() -> None:
+    program = """
+import sys, torch, torch.distributed as dist
+dist.init_process_group(store=dist.HashStore(), rank=0, world_size=1)
+x = torch.ones(2)
+dist.all_reduce(x)
+assert dist.get_backend_config() == "cpu:gloo", dist.get_backend_config()
+dist.destroy_process_group()
+loaded = [m for m in sys.modules if m.split(".")[0] in ("jax", "jaxlib")]
+assert not loaded and "fuse.distributed.group" not in sys.modules
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        env=ENVIRONMENT,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
