@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+import fuse
+
 DOCUMENT = Path(__file__).parents[2] / "docs" / "compile.md"
 
 
@@ -18,6 +20,7 @@ def test_the_examples_run_and_print_what_they_say(tmp_path: Path):
     assert len(examples) >= 4
     file = tmp_path / "examples.py"  # Dynamo reads sources
     file.write_text("\n".join(examples))
+    fuse.reset_stats()
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(compile(file.read_text(), str(file), "exec"), {"__name__": "examples"})

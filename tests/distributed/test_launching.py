@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -15,33 +16,47 @@ ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {**os.environ, "JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": "1"}
 
 
+def losses(wrap: str, device: str, seconds: float) -> list[float]:
+    """The losses that the example prints, of two steps."""
+    line = [*ranks._launcher(2), str(ROOT / "examples" / "chargpt_ranks.py")]
+    line += ["--device", device, "--wrap", wrap, "--steps", "6", "--every", "3"]
+    done = subprocess.run(
+        line, capture_output=True, text=True, timeout=seconds, env=ENVIRONMENT, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    found = [text for text in done.stdout.splitlines() if text.startswith("step")]
+    assert len(found) == 2, done.stdout
+    return [float(text.rpartition(" ")[2]) for text in found]
+
+
+def reference(wrap: str) -> list[float]:
+    """The CPU's losses with gloo. Its ranks now and then abort or stay when they end, which is
+    nothing of the device's: they are asked again."""
+    for _ in range(2):
+        with contextlib.suppress(AssertionError, subprocess.TimeoutExpired):
+            return losses(wrap, "cpu", 90)
+    return losses(wrap, "cpu", 90)
+
+
 @pytest.mark.parametrize("wrap", ["ddp", "fsdp2"])
 def test_the_example_under_torchrun(wrap: str) -> None:
-    losses = {}
-    for device in ("cpu", "tpu"):
-        line = [*ranks._launcher(2), str(ROOT / "examples" / "chargpt_ranks.py")]
-        line += ["--device", device, "--wrap", wrap, "--steps", "6", "--every", "3"]
-        done = subprocess.run(
-            line, capture_output=True, text=True, timeout=200, env=ENVIRONMENT, check=False
-        )
-        assert done.returncode == 0, done.stderr
-        found = [text for text in done.stdout.splitlines() if text.startswith("step")]
-        assert len(found) == 2, done.stdout
-        losses[device] = [float(text.rpartition(" ")[2]) for text in found]
-    assert losses["tpu"] == pytest.approx(losses["cpu"], abs=2e-3)
+    assert losses(wrap, "tpu", 200) == pytest.approx(reference(wrap), abs=2e-3)
 
 
 @pytest.mark.slow
 def test_the_demo_on_two_ranks() -> None:
     line = [sys.executable, "-m", "fuse.commands.cli", "demo", "--ranks", "2"]
-    done = subprocess.run(
-        [*line, "--chargpt-steps", "7"],
-        capture_output=True,
-        text=True,
-        timeout=400,
-        env=ENVIRONMENT,
-        check=False,
-    )
+    for _ in range(3):
+        done = subprocess.run(
+            [*line, "--chargpt-steps", "7"],
+            capture_output=True,
+            text=True,
+            timeout=400,
+            env=ENVIRONMENT,
+            check=False,
+        )
+        if "on cpu failed" not in done.stderr:  # see reference()
+            break
     assert done.returncode == 0, done.stderr
     assert [text.split()[0] for text in done.stdout.splitlines()[-2:]] == ["ddp", "fsdp2"]
 

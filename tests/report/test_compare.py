@@ -139,17 +139,16 @@ def test_random_operators_draw_the_same(dtype: torch.dtype) -> None:
         assert found.skipped == ()
 
 
-def test_shapes_that_keep_changing_are_compared_too() -> None:
+def test_shapes_that_keep_changing_are_compared_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """A place past its cap would run on the CPU's kernels: not while comparing."""
     engine, core = fuse.device.lazy.engine(), fuse.device.lazy.core()
-    before = engine.shape_cap
-    engine.shape_cap = 2
-    core.set_shape_cap(2)
+    monkeypatch.setenv("FUSE_SHAPE_CAP", "2")
+    core.set_shape_cap(engine.shape_cap)
     try:
         found = fuse.compare(lambda: [torch.ones(n, device=DEVICE).exp() for n in range(1, 6)])
     finally:
-        engine.shape_cap = before
-        core.set_shape_cap(before)
+        monkeypatch.undo()
+        core.set_shape_cap(engine.shape_cap)
     assert found.agrees
     assert found.operations == 10
 
