@@ -15,7 +15,7 @@ from torch import nn
 
 import fuse
 from fuse.backends.base import Chunk
-from fuse.backends.xla import backend as xla
+from fuse.backends.xla import lowering
 from fuse.backends.xla.backend import XlaBackend
 from fuse.backends.xla.stacking import Stacking, stacking
 from fuse.backends.xla.stacks import Row
@@ -72,7 +72,7 @@ def stacked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Stacking]]:
         noted.append(stacking(chunk, *arguments))
         return noted[-1]
 
-    monkeypatch.setattr(xla, "stacking", note)
+    monkeypatch.setattr(lowering, "stacking", note)
     compile_anew(monkeypatch)
     with recorder():
         yield noted
