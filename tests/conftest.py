@@ -31,6 +31,22 @@ def seed() -> None:
     torch.manual_seed(0)
 
 
+@pytest.fixture(autouse=True)
+def nothing_stays() -> Iterator[None]:
+    """A test that leaves settings or the dispatcher changed fails, not one of those after it."""
+    before = _settings()
+    yield
+    assert _settings() == before
+
+
+def _settings() -> dict[str, str]:
+    own = {name: value for name, value in os.environ.items() if name.startswith("FUSE_")}
+    own["mode"], own["backend"] = fuse.get_mode(), fuse.get_backend()
+    # A guard that outlives its call: transforms of torch.func no longer work then.
+    own["dispatcher"] = str(torch._C._dispatch_tls_local_exclude_set())
+    return own
+
+
 @pytest.fixture(scope="session")
 def s3() -> Iterator[dict[str, Any]]:
     """Options of s3fs for an S3-compatible server, which runs as long as the tests do."""

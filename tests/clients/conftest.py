@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import os
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -16,15 +15,23 @@ import torch
 
 import fuse
 
-# Here programs run as their users' do; tests/conftest.py has set these for small programs.
-for _name in ("FUSE_SHAPE_CAP", "FUSE_BRIEF_TRACE"):
-    os.environ.pop(_name, None)
-
 BEGIN, END = "<!-- made by make clients -->\n", "<!-- end -->\n"
 HEAD = (
     "| library | version | what was run | result | host fallbacks | first step | steady step |\n"
     "| --- | --- | --- | --- | --- | --- | --- |\n"
 )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def users_settings() -> Iterator[None]:
+    """Here programs run as their users' do; tests/conftest.py sets these for small programs.
+
+    Not where the file is loaded: pytest does that also when it only looks for tests here.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("FUSE_SHAPE_CAP", "FUSE_BRIEF_TRACE"):
+            patch.delenv(name, raising=False)
+        yield
 
 
 @dataclass
