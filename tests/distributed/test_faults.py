@@ -190,6 +190,8 @@ def interrupted(rank: int, size: int) -> None:
         time.sleep(6)
         raised(lambda: [dist.all_reduce(x) for _ in range(2)], "rank 0")
         return
+    # Python takes no notice of it in a process that a shell has started in the background.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     ended = threading.Event()
 
     def press() -> None:  # again, as a user would: one that comes within a callback of C++ is lost
