@@ -39,15 +39,8 @@ def wrapped(model: nn.Module, wrap: str, device: str) -> nn.Module:
     return model
 
 
-def main() -> None:
+def train(options: argparse.Namespace) -> None:
     """Train; rank 0 prints the mean loss of all ranks now and then, and the time of a step."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--device", default="cpu", choices=sorted(BACKENDS))
-    parser.add_argument("--wrap", default="ddp", choices=["ddp", "fsdp2"])
-    parser.add_argument("--steps", type=int, default=100)
-    parser.add_argument("--every", type=int, default=25, help="steps between two lines")
-    options = parser.parse_args()
-    dist.init_process_group(BACKENDS[options.device])
     text = chargpt.load_data(options.device)
     model = wrapped(chargpt.build_model(options.device, text), options.wrap, options.device)
     optimizer = chargpt.build_optimizer(model)
@@ -66,6 +59,20 @@ def main() -> None:
     if dist.get_rank() == 0:
         timed = seconds[WARM:] or seconds
         print(f"median of a step: {1e3 * statistics.median(timed):.2f} ms", flush=True)
+
+
+def main() -> None:
+    """Start the group, train, and end it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", default="cpu", choices=sorted(BACKENDS))
+    parser.add_argument("--wrap", default="ddp", choices=["ddp", "fsdp2"])
+    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--every", type=int, default=25, help="steps between two lines")
+    options = parser.parse_args()
+    dist.init_process_group(BACKENDS[options.device])
+    train(
+        options
+    )  # its model is gone before the group: gloo's last owner must not be DDP's reducer
     dist.destroy_process_group()
 
 
