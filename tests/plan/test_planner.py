@@ -287,7 +287,10 @@ def updated(tensors: int) -> tuple[str, dict[str, int], str]:
         lines += [f"s{at} = one(n{at})", *(f"s{at}{k} = of{k}(s{at})" for k in "abcd")]
         lines += [f"p{at}{k} = to{k}(p{at}, s{at}{k}, x)" for k in "abc"]
         lines.append(f"q{at} = last(p{at}a, p{at}b, p{at}c, s{at}d)")
-        both = [f"P{at} over p{at} = copy_(p{at}, q{at})", f"N{at} over n{at} = copy_(n{at}, s{at})"]
+        both = [
+            f"P{at} over p{at} = copy_(p{at}, q{at})",
+            f"N{at} over n{at} = copy_(n{at}, s{at})",
+        ]
         copies += reversed(both) if at else both
         sizes |= dict.fromkeys([f"p{at}", f"q{at}", f"P{at}", *(f"p{at}{k}" for k in "abc")], 64)
         sizes |= dict.fromkeys([f"n{at}", f"s{at}", f"N{at}", *(f"s{at}{k}" for k in "abcd")], 1)
