@@ -6,9 +6,11 @@ from typing import Any
 
 import torch
 
-from fuse.compile.buckets import Padded, Symbol, bucket, lengthened, refusal, symbols_of
-from fuse.compile.counts import COUNTS
+from fuse.compile.buckets import bucket, refusal
 from fuse.compile.graph import Graph, Kind, Runner
+from fuse.compile.padding import Padded, lengthened
+from fuse.compile.sized import OneSizeEach
+from fuse.compile.symbols import Symbol, symbols_of
 
 
 class _PaddedRunner(Runner):
@@ -41,7 +43,7 @@ class AnySize:
 
     def __init__(self, module: torch.fx.GraphModule) -> None:
         self._module = module
-        self._plain = Graph(module, Kind.INFERENCE)
+        self._plain: Graph | OneSizeEach = Graph(module, Kind.INFERENCE)
         self._places = symbols_of(module)
         self._first: dict[Any, int] | None = None
         self._changing: Bucketed | None = None
@@ -74,7 +76,7 @@ class AnySize:
         if reason is None:
             self._changing = Bucketed(self._module, symbol, self._places[changed[0]])
         else:
-            COUNTS.one_size_each[reason] += 1
+            self._plain = OneSizeEach(self._plain, self._module, reason)
 
 
 class Bucketed:

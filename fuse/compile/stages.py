@@ -13,9 +13,9 @@ import torch
 from torch.fx.passes.split_module import split_module
 
 from fuse.compile.bucketed import AnySize
-from fuse.compile.buckets import symbols_of
-from fuse.compile.counts import COUNTS
 from fuse.compile.graph import Graph, Kind
+from fuse.compile.sized import OneSizeEach
+from fuse.compile.symbols import symbols_of
 
 
 def staged(module: torch.fx.GraphModule, kind: Kind) -> Callable[[list[Any]], list[Any]]:
@@ -39,8 +39,7 @@ def _of_any_size(module: torch.fx.GraphModule, kind: Kind) -> Callable[[list[Any
     )
     if reason is None:
         return AnySize(module)
-    COUNTS.one_size_each[reason] += 1
-    return Graph(module, kind)
+    return OneSizeEach(Graph(module, kind), module, reason)
 
 
 def _boxed(call: Callable[[list[Any]], list[Any]]) -> Callable[[list[Any]], list[Any]]:

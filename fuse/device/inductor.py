@@ -7,6 +7,7 @@ PyTorch is imported, which loads nothing: the graph decides when it is there.
 from __future__ import annotations
 
 import functools
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -28,7 +29,7 @@ _used: deque[bool] = deque(maxlen=1)
 
 def device_started() -> None:
     """Have our backend tell Dynamo of the device before it traces, if this process compiles."""
-    if _used:
+    if _used and "fuse.compile.backend" not in sys.modules:  # else it has, or is about to
         _ours()
 
 

@@ -11,7 +11,7 @@ import importlib
 import pathlib
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import ModuleType
 from typing import Any
 
@@ -283,6 +283,17 @@ def set_rng_state(state: torch.Tensor, which: Any = "tpu") -> None:
         lazy.remember_random(state)
         return
     _default(which).set_state(state)
+
+
+def get_rng_state_all() -> list[torch.Tensor]:
+    """The states of every device's generator, as ``get_rng_state`` gives one."""
+    return [generator.get_state() for generator in default_generators()]
+
+
+def set_rng_state_all(states: Iterable[torch.Tensor]) -> None:
+    """Restore states from ``get_rng_state_all``."""
+    for generator, state in zip(default_generators(), states, strict=True):
+        generator.set_state(state)
 
 
 # ---- memory ---------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ that is done to one tensor stands together, and XLA fuses it into one pass over 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from fuse.trace.node import Node
 from fuse.trace.products import PRODUCTS
@@ -77,4 +77,32 @@ def _by_component(nodes: Sequence[Node]) -> list[Node]:
     groups: dict[int, list[Node]] = {}
     for index, node in enumerate(nodes):
         groups.setdefault(find(index), []).append(node)
-    return [node for group in groups.values() for node in group]
+    return [node for group in groups.values() for node in _with_copies_in_place(group)]
+
+
+def _with_copies_in_place(nodes: Sequence[Node]) -> list[Node]:
+    """Each copy into a buffer directly behind what makes its source.
+
+    A compiled graph ends with such copies, in the order of its arguments: without this the
+    components of an optimizer would differ in nothing but the order of theirs.
+    """
+    makers = {value: at for at, node in enumerate(nodes) for value in node.results()}
+    read = {operand.value for node in nodes for operand in node.operands}
+    behind: dict[int, list[Node]] = {}
+    staying = []
+    for at, node in enumerate(nodes):
+        if _is_last_copy(node, makers, read):
+            source = node.operands[-1].value
+            behind.setdefault(makers[source], []).append(node)
+        else:
+            staying.append(at)
+    return [node for at in staying for node in (nodes[at], *behind.get(at, ()))]
+
+
+def _is_last_copy(node: Node, makers: Mapping[int, int], read: Container[int]) -> bool:
+    """Whether it copies what these operations make into a buffer that none of them changes."""
+    if not node.target.startswith("copy") or len(node.writes) != 1 or len(node.operands) != 2:
+        return False
+    buffer, source = node.operands
+    untouched = buffer.value not in makers and node.writes[0].value not in read
+    return untouched and source.value in makers

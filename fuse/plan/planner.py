@@ -9,7 +9,7 @@ donated to outputs of their size.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from fuse.plan.answer import answered
@@ -20,7 +20,14 @@ from fuse.plan.liveness import bytes_alive, last_reads
 from fuse.plan.order import is_anchor, light_stretches, ordered
 from fuse.plan.plan import Plan, PlannedChunk
 from fuse.plan.scalars import compact_scalars
-from fuse.plan.segment import ANSWERED, BEGINNING, WHOLE, Segment, segments
+from fuse.plan.segment import (
+    ANSWERED,
+    BEGINNING,
+    WHOLE,
+    Segment,
+    counted_operations,
+    segments,
+)
 from fuse.plan.simplify import merged
 from fuse.trace.node import Leaf, Node, Trace
 from fuse.trace.signature import tokens
@@ -100,7 +107,7 @@ def remove_dead(draft: Draft) -> None:
 
 def merge_common(draft: Draft) -> None:
     """Take an earlier operation's results instead of computing the same again."""
-    whole = len(draft.nodes) <= draft.whole
+    whole = counted_operations(len(draft.nodes), _singles(draft.nodes)) <= draft.whole
     draft.nodes, pairs = merged(draft.nodes, draft.live, far=whole)
     for removed, kept in pairs[:_LISTED]:
         draft.decisions.append(
@@ -109,6 +116,13 @@ def merge_common(draft: Draft) -> None:
         )
     if len(pairs) > _LISTED:
         draft.decisions.append(f"common subexpressions: {len(pairs) - _LISTED} more")
+
+
+def _singles(nodes: Sequence[Node]) -> int:
+    """How many operations make nothing but single numbers."""
+    return sum(
+        all(made.layout.numel == 1 for made in (*node.outputs, *node.writes)) for node in nodes
+    )
 
 
 def order(draft: Draft) -> None:
@@ -133,13 +147,20 @@ def segment(draft: Draft) -> None:
     alive = bytes_alive(draft.nodes, draft.live, layouts)
     for start, stop in stretches(draft.borders, len(draft.nodes)):
         nodes = draft.nodes[start:stop]
-        answer, reason = 0, ANSWERED
+        answer, reason, singles = 0, ANSWERED, _singles(nodes)
+        counted = counted_operations(len(nodes), singles)
         if not draft.borders:
             answer = answered(nodes, draft.live, layouts)
-        if not answer and draft.elsewhere and len(nodes) <= draft.whole:
+        if not answer and draft.elsewhere and counted <= draft.whole:
             answer, reason = beginning(nodes, alive[start:stop], layouts), BEGINNING
         pieces = segments(
-            tokens(nodes), alive[start:stop], light_stretches(nodes), draft.whole, answer, reason
+            tokens(nodes),
+            alive[start:stop],
+            light_stretches(nodes),
+            draft.whole,
+            answer,
+            reason,
+            singles,
         )
         draft.segments += tuple(
             replace(piece, start=start + piece.start, stop=start + piece.stop) for piece in pieces

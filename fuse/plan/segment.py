@@ -34,6 +34,9 @@ SMALLEST = 12
 """Operations a repeated block with anchors holds at least."""
 SMALLEST_LIGHT = 150
 """The same without anchors: such operations are cheap beside the call."""
+SINGLES = 8
+"""Operations on single numbers that count as one: XLA works them out beside what reads them. A
+compiled optimizer has nine for every tensor, which count its steps on the device."""
 ANSWERED = "to the number that the program will read"
 """The reason of a chunk that ends where ``fuse.plan.answer`` says."""
 BEGINNING = "what runs while the rest is recorded"
@@ -57,8 +60,9 @@ def segments(
     whole: int = WHOLE,
     answer: int = 0,
     reason: str = ANSWERED,
+    singles: int = 0,
 ) -> list[Segment]:
-    """Cut a trace of ``len(tokens)`` operations.
+    """Cut a trace of ``len(tokens)`` operations, ``singles`` of them on single numbers.
 
     ``tokens`` are equal where operations are, ``alive`` are the bytes alive after each,
     ``light`` the maximal stretches ``(start, stop)`` without dense anchors, and ``answer``
@@ -66,7 +70,7 @@ def segments(
     why it is cut there.
     """
     result = []
-    for piece in _pieces(tokens, alive, light, whole, answer):
+    for piece in _pieces(tokens, alive, light, whole, answer, singles):
         if piece.start < answer < piece.stop:
             result.append(Segment(piece.start, answer, reason))
             result.append(Segment(answer, piece.stop, f"{_FOLLOWS[reason]}; {piece.reason}"))
@@ -81,29 +85,40 @@ def _pieces(
     light: Sequence[tuple[int, int]],
     whole: int,
     answer: int,
+    singles: int,
 ) -> list[Segment]:
     total = len(tokens)
-    if total <= whole:
-        return [Segment(0, total, f"the whole trace: {total} operations are within {whole}")]
+    counted = counted_operations(total, singles)
+    if counted <= whole:
+        text = f"the whole trace: {total} operations are within {whole}"
+        if counted != total:
+            text += f", {singles} of them on single numbers counted as {counted - total + singles}"
+        return [Segment(0, total, text)]
+    smallest = SMALLEST_LIGHT * total // counted
     result: list[Segment] = []
     position = 0
     for start, stop in light:
         if stop - start >= LIGHT:
-            first = _after_head(start, stop, tokens)
+            first = _after_head(start, stop, tokens, smallest)
             result += _heavy(position, first, tokens, alive, answer)
-            result += _light(first, stop, tokens, alive)
+            result += _light(first, stop, tokens, alive, smallest)
             position = stop
     return result + _heavy(position, total, tokens, alive, answer)
 
 
-def _after_head(start: int, stop: int, tokens: Sequence[int]) -> int:
+def counted_operations(total: int, singles: int) -> int:
+    """How many operations ``total`` ones count as, ``singles`` of them on single numbers."""
+    return total - singles + -(-singles // SINGLES)
+
+
+def _after_head(start: int, stop: int, tokens: Sequence[int], smallest: int) -> int:
     """Where a light stretch's repeats begin, if that is soon: what is before ends heavy work.
 
     As a chunk of its own it would cost a call, and a deep program an executable that a shallow
     one, whose update is too short to repeat, does not need. For the same reason blocks that
     are equal there too end with the stretch, and what they leave over comes before them.
     """
-    repeats = find_repeats(tokens[start:stop], SMALLEST_LIGHT)
+    repeats = find_repeats(tokens[start:stop], smallest)
     if not repeats:
         return start
     first, last = start + repeats[0].start, start + repeats[-1].stop
@@ -155,10 +170,12 @@ def _turned(start: int, stop: int, alive: Sequence[int], answer: int) -> list[Se
     return _bounded(start, stop, alive, LONGEST)
 
 
-def _light(start: int, stop: int, tokens: Sequence[int], alive: Sequence[int]) -> list[Segment]:
+def _light(
+    start: int, stop: int, tokens: Sequence[int], alive: Sequence[int], smallest: int
+) -> list[Segment]:
     result: list[Segment] = []
     position = start
-    for repeat in find_repeats(tokens[start:stop], SMALLEST_LIGHT):
+    for repeat in find_repeats(tokens[start:stop], smallest):
         first = start + repeat.start
         result += _bounded(position, first, alive, LONGEST_LIGHT)
         result += [

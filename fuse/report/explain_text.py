@@ -30,6 +30,8 @@ def summary(data: dict[str, Any]) -> list[str]:
     ]
     for name in ("cuts", "host_fallbacks"):
         lines.append(f"{name.replace('_', ' '):11s} {counts[name] or 'none'}")
+    for reason in counts["one_size_each"]:
+        lines.append(f"one executable a size in a compiled graph: {reason}")
     return lines
 
 

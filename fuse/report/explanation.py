@@ -38,8 +38,9 @@ class Explanation(str):
         Keys:
             seconds: how long the call took, with its chunks waited for.
             counts: ``operations``, ``known_operations``, ``traces``, ``chunks``, ``compiles``,
-                ``compile_seconds``, ``cache`` (tier -> hits), ``cuts`` (reason -> count) and
-                ``host_fallbacks`` (operator -> count), of this call only.
+                ``compile_seconds``, ``cache`` (tier -> hits), ``cuts`` (reason -> count),
+                ``host_fallbacks`` (operator -> count) and ``one_size_each`` (why graphs of
+                torch.compile do not run at the sizes of buckets -> calls), of this call only.
             timeline: a list of ``kind`` (``fuse.engine.timeline.KINDS``), ``label``, ``start`` and
                 ``seconds`` from the call's start, ``trace`` and ``chunk`` (numbers or None).
             traces: one a cut, in order: ``number``, ``reason`` (why it was cut), ``runs`` (of
@@ -101,12 +102,15 @@ def _counts(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
         name: tier["hits"] - before["cache"][name]["hits"] for name, tier in after["cache"].items()
     }
     for name in ("cuts", "host_fallbacks"):
-        found[name] = {
-            key: count - before[name].get(key, 0)
-            for key, count in after[name].items()
-            if count != before[name].get(key, 0)
-        }
+        found[name] = _grown(before[name], after[name])
+    sized = (counts["compiled"]["one_size_calls"] for counts in (before, after))
+    found["one_size_each"] = _grown(*sized)
     return found
+
+
+def _grown(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:
+    grown = {key: count - before.get(key, 0) for key, count in after.items()}
+    return {key: count for key, count in grown.items() if count}
 
 
 def _trace(number: int, reason: str, runnable: Any, timeline: Timeline) -> dict[str, Any]:

@@ -26,7 +26,8 @@ def stats() -> dict[str, Any]:
     ``compiled`` counts graphs of torch.compile: ``graphs`` (kind -> made), ``calls`` of them,
     ``captures`` (calls recorded operation by operation, to be recorded in one step from then on),
     ``by_operation`` (calls that never are, or not here) and their ``reasons``, and
-    ``one_size_each``: why graphs with symbolic sizes do not run at the sizes of buckets.
+    ``one_size_each``: why graphs with symbolic sizes do not run at the sizes of buckets, and
+    ``one_size_calls`` (reason -> calls of such graphs).
 
     ``cache`` has one dict a tier (``memory``, and ``disk`` and ``shared`` where there are)
     with ``hits``, ``misses``, ``puts``, ``evictions``; ``bypasses`` (the tier was not asked),

@@ -45,6 +45,19 @@ assert "jax" not in sys.modules
 """
 
 
+NAMED_FIRST = """
+import warnings
+warnings.simplefilter("ignore")
+import torch
+
+@torch.compile(backend="tpu")
+def function(x):
+    return x + 1
+
+print(function(torch.zeros(2, device="tpu")).tolist())
+"""
+
+
 def run(code: str, folder: Path) -> str:
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -72,3 +85,10 @@ def test_the_next_process_compiles_nothing(tmp_path: Path):
 
 def test_graphs_of_cpu_tensors_go_to_inductor_and_start_nothing(tmp_path: Path):
     assert run(INDUCTOR, tmp_path).splitlines() == ["[1.0, 1.0] [1]", "[1.0, 1.0] [1, 1]"]
+
+
+def test_the_backend_may_be_named_before_the_device_is_used(tmp_path: Path):
+    file = tmp_path / "program.py"
+    file.write_text(NAMED_FIRST)
+    code = f"import runpy; runpy.run_path({str(file)!r}, run_name='__main__')"
+    assert run(code, tmp_path / "cache") == "[1.0, 1.0]\n"

@@ -76,6 +76,26 @@ def test_what_is_not_proven_is_right_too_and_says_why(name: str):
     assert reason in found
 
 
+def test_explain_and_recompiles_say_why_a_graph_has_one_size_each(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setenv("FUSE_EXPLAIN", "recompiles")
+    run = torch.compile(lambda x: x.flip(0) + 1, dynamic=True)
+    with torch.no_grad():
+        proven = torch.compile(lambda x: x * 2, dynamic=True)
+        for length in (3, 4):
+            run(torch.ones(length, device="tpu"))
+            proven(torch.ones(length, device="tpu"))
+        reason = "aten::flip may mix padding with values"
+        lines = [line for line in capsys.readouterr().err.splitlines() if "symbolic" in line]
+        assert len(lines) == 1 and lines[0].endswith(f"one executable for each of them: {reason}")
+        assert "test_sizes.py:" in lines[0]
+        found = fuse.explain(run, torch.ones(5, device="tpu"))
+        assert f"one executable a size in a compiled graph: {reason}" in found
+        assert found.to_dict()["counts"]["one_size_each"] == {reason: 1}
+        assert "one executable a size" not in fuse.explain(proven, torch.ones(5, device="tpu"))
+
+
 class Decoder(nn.Module):
     """One layer of attention over what was seen, which grows by one."""
 

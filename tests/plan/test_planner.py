@@ -279,6 +279,48 @@ def test_a_counter_written_in_place_is_no_answer():
     assert len(planned(drawing, "m n2 f19").chunks) == 2
 
 
+def updated(tensors: int) -> tuple[str, dict[str, int], str]:
+    """A compiled optimizer: a step count, four operations on numbers made of it, and four on the
+    tensor, whose copies come last, and the first tensor's in another order."""
+    lines, copies, sizes = [], [], {}
+    for at in range(tensors):
+        lines += [f"s{at} = one(n{at})", *(f"s{at}{k} = of{k}(s{at})" for k in "abcd")]
+        lines += [f"p{at}{k} = to{k}(p{at}, s{at}{k}, x)" for k in "abc"]
+        lines.append(f"q{at} = last(p{at}a, p{at}b, p{at}c, s{at}d)")
+        both = [
+            f"P{at} over p{at} = copy_(p{at}, q{at})",
+            f"N{at} over n{at} = copy_(n{at}, s{at})",
+        ]
+        copies += reversed(both) if at else both
+        sizes |= dict.fromkeys([f"p{at}", f"q{at}", f"P{at}", *(f"p{at}{k}" for k in "abc")], 64)
+        sizes |= dict.fromkeys([f"n{at}", f"s{at}", f"N{at}", *(f"s{at}{k}" for k in "abcd")], 1)
+    live = " ".join(f"P{at} N{at}" for at in range(tensors))
+    return "\n".join(lines + copies), sizes | {"x": 64}, live
+
+
+def test_operations_on_single_numbers_hardly_count():
+    text, sizes, live = updated(4)  # 44 operations, 24 of them on single numbers
+    result = planned(Drawing(text, sizes=sizes), live, whole=23)
+    assert len(result.chunks) == 1
+    reason = "44 operations are within 23, 24 of them on single numbers counted as 3"
+    assert reason in result.decisions[-1]
+    assert "between borders" in planned(Drawing(text, sizes=sizes), live, whole=22).decisions[-1]
+
+
+def test_an_update_whose_copies_come_last_is_equal_blocks():
+    text, sizes, live = updated(60)
+    result = planned(Drawing(text, sizes=sizes), live, whole=100)
+    assert [line for line in result.decisions if "block" in line] == list(result.decisions)
+    assert len({tuple(node.target for node in chunk.nodes) for chunk in result.chunks}) == 1
+
+
+def test_a_copy_stays_behind_what_makes_its_buffer():
+    lines = ["a = one(x)", *(f"f{at} = relu({f'f{at - 1}' if at else 'a'})" for at in range(50))]
+    lines.append("b over f49 = copy_(f49, a)")
+    result = planned(Drawing("\n".join(lines), sizes=dict.fromkeys([*"axb", "f49"], 4)), "b")
+    assert [node.op for node in result.chunks[0].nodes][-1] == "copy_"
+
+
 def test_a_donation_needs_an_output_of_its_size():
     drawing = Drawing("c = take(a, b)", sizes={"a": 8, "b": 4, "c": 4})
     assert draw(drawing, planned(drawing, "c", "a")) == "a, b -> c : take"

@@ -15,6 +15,7 @@
 #include "device/sharing.cpp" // NOLINT
 #include "device/storage.cpp" // NOLINT
 #include "recorder/ahead.cpp" // NOLINT(bugprone-suspicious-include)
+#include "recorder/capture.cpp" // NOLINT
 #include "recorder/changing_shapes.cpp" // NOLINT
 #include "recorder/compiled.cpp" // NOLINT
 #include "recorder/cpu_layouts.cpp" // NOLINT

@@ -98,7 +98,7 @@ class Recorder {
   Mode mode() const {
     return mode_.load(std::memory_order_relaxed);
   }
-  // compiled.cpp: graphs of torch.compile. Records a graph whose calls are known here at once;
+  // compiled.cpp, capture.cpp: graphs of torch.compile. Records one whose calls are known at once;
   // false where they are not.
   bool replay(
       const CompiledGraph& graph,
