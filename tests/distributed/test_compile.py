@@ -32,7 +32,7 @@ def graphs() -> int:
 def ddp(device: str, rank: int, size: int) -> list[float]:
     """The whole wrapped model; Dynamo cuts its graph where the buckets end."""
     torch._dynamo.reset()
-    model = DistributedDataParallel(Model(depth=2).to(device), bucket_cap_mb=0.004)
+    model = DistributedDataParallel(Model(256, 2).to(device), bucket_cap_mb=1)
     is_on(device, model)
     before = graphs() if device == "tpu" else 0
     losses = train(compiled(device, model), device, lambda step: batch(rank, step, device))

@@ -25,7 +25,7 @@ import fuse
 from tests.distributed.shipped import source
 
 MARK = "@result "
-SECONDS = 20
+SECONDS = 60
 """The group's time-out."""
 
 
@@ -48,6 +48,8 @@ def run(case: unittest.TestCase, name: str) -> dict[str, Any]:
     if getattr(method, "__unittest_skip__", False):
         outcome.update(result="skipped", why=str(method.__unittest_skip_why__))
         return outcome
+    os.environ.pop("TORCH_DISTRIBUTED_DEBUG", None)  # tests before it leave theirs
+    dist.set_debug_level_from_env()
     torch.set_default_device(None if name in ON_HOST else "tpu")
     try:
         method()
@@ -55,7 +57,7 @@ def run(case: unittest.TestCase, name: str) -> dict[str, Any]:
         outcome.update(result="skipped", why=str(skip))
     except SystemExit as left:
         outcome.update(result="skipped", why=f"exit {left.code}")
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001  (whatever a test raises is its result)
         last = traceback.format_exception(error)
         outcome.update(result="failed", why="".join(last)[-3000:])
     torch.set_default_device(None)

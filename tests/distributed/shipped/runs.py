@@ -1,6 +1,6 @@
 """Runs PyTorch's own tests on some ranks, and starts anew after each that does not pass.
 
-    python -m tests.distributed.shipped.runs RANKS [PATTERN]
+    python -m tests.distributed.shipped.runs RANKS [PATTERN ...]
 
 prints a line a test, and the table of docs/distributed.md.
 """
@@ -23,7 +23,7 @@ from pathlib import Path
 from tests.distributed.ranks import free_port
 
 ROOT = Path(__file__).parents[3]
-SILENCE = 60.0
+SILENCE = 120.0
 """Seconds without a result after which a test hangs; the first one has the start before it."""
 
 
@@ -146,9 +146,12 @@ def _merged(texts: list[str], tests: list[str]) -> dict[str, Outcome]:
     return found
 
 
-def main(size: str, pattern: str = "*") -> None:
-    """Run what matches, and print."""
-    chosen = fnmatch.filter(names(), pattern)
+def main(size: str, *patterns: str) -> None:
+    """Run what matches any of the patterns, all without one, and print."""
+    every = names()
+    chosen = [
+        one for one in every if any(fnmatch.fnmatch(one, pattern) for pattern in patterns or "*")
+    ]
     for outcome in run(chosen, int(size)):
         print(
             f"{outcome.result:16}{outcome.test} ({outcome.operations} operations, "

@@ -34,7 +34,14 @@ REWRITES = (
     (r"torch\.cuda\.set_device\([^)]*\)", "torch.tpu.set_device(0)"),
     (r"torch\.cuda\.synchronize\([^)]*\)", "torch.tpu.synchronize()"),
     (r"device_ids=\[(self\.)?rank\]", "device_ids=[0]"),
-    (r"gpus = \[rank\]", "gpus = [0]"),
+    (r"gpus = (\[rank\]|list\(rank_to_GPU\[rank\]\))", "gpus = [0]"),
+    (r"int_devices = rank_to_GPU\[rank\]\[:1\]", "int_devices = [0]"),
+    (r"device_id = rank_to_GPU\[rank\]\[0\]", 'device_id = "tpu"'),
+    # What is written for one accelerator's backend is tried here too.
+    (
+        r'            if BACKEND == "nccl":\n(?=                rank_to_GPU)',
+        "            if True:\n",
+    ),
     (r"(?<=\W)device=(self\.rank|rank|my_rank|device_id)\b", 'device="tpu"'),
     (r"torch\.device\((rank|next_rank)\)", 'torch.device("tpu")'),
     (r"\.cuda\((self\.rank|rank|device_id|rank_to_GPU\[[^]]*\]\[0\])\)", ".tpu()"),
@@ -97,7 +104,7 @@ def load() -> types.ModuleType:
     everything.skip_if_lt_x_gpu = _for_any
     everything.requires_nccl_version = _for_any
     everything.skip_if_small_worldsize = _needs_ranks
-    everything.init_multigpu_helper = lambda size, _: {rank: [0] for rank in range(size)}
+    everything.init_multigpu_helper = lambda size, _: {rank: [rank] for rank in range(size)}
     for backends in everything.DistTestCases.backend_feature.values():
         backends.add(BACKEND)
     everything.DistTestCases.backend_feature["tpu"] = {BACKEND}
