@@ -57,7 +57,7 @@ REWRITES = (
 KEPT_REASONS = (
     "world size",
     "torchvision",
-    "flak",
+    "due to flak",
     "failing",
     "mac/windows",
     "fbcode",
@@ -113,5 +113,6 @@ def load() -> types.ModuleType:
     helpers.skip_but_pass_in_sandcastle = lambda reason: _skip_if(True, reason)
     module = types.ModuleType("shipped_distributed_test")
     sys.modules[module.__name__] = module  # its classes are pickled
-    exec(compile(rewritten(), "distributed_test.py", "exec"), module.__dict__)
+    code = compile(rewritten(), "distributed_test.py", "exec", dont_inherit=True)
+    exec(code, module.__dict__)
     return module
