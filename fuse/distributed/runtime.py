@@ -11,7 +11,7 @@ import importlib.util
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from itertools import accumulate
 from pathlib import Path
@@ -26,6 +26,8 @@ from fuse.device import lazy
 from fuse.errors import FuseError, describe
 
 _state: dict[str, Any] = {}
+watcher: Callable[[Any, Sequence[Any], Sequence[Any]], None] | None = None
+"""Told of each call's form, sources and results: see ``fuse.distributed.joined``."""
 
 
 def may_be_needed() -> bool:
@@ -119,6 +121,12 @@ def _serve(size: int, seconds: int) -> str:
     return address
 
 
+def run_joined(program: Any, words: Sequence[Any], given: Sequence[Any]) -> list[Any]:
+    """Run a step's program with all ranks of the default group; host arrays."""
+    found: list[Any] = _state["runtime"].run_joined(program, [*words, *given])
+    return found
+
+
 class Programs:
     """The collectives of one group as programs of the runtime."""
 
@@ -172,9 +180,12 @@ class Programs:
         results = self._group.run(form, flat)
         if kind == "all_to_all":
             results = self._cut(results[0], received, most, len(shapes))
-        return [
+        found = [
             result.reshape(tuple(shape)) for result, shape in zip(results, shapes, strict=False)
         ]
+        if watcher is not None:
+            watcher(form, sources, found)
+        return found
 
     @staticmethod
     def _flat(source: Any, dtype: str) -> Any:

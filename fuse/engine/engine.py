@@ -80,6 +80,7 @@ class Engine:
         self.observer: Timeline | None = None
         self.targeted: Targeted | None = None
         self.inspector: Callable[[Runnable, list[Any], bytes], None] | None = None
+        self.results: Callable[[list[Any]], None] | None = None  # told of what was inspected
         self.executables = Executables()
         self.compiler = Compiler(self.executables, config.compile_mode() == "background")
         self.recall = Recall(self.backend, self.executables)
@@ -282,6 +283,8 @@ class Engine:
         if self.inspector is not None:  # before the run, which may consume the leaves
             self.inspector(runnable, leaves, scalars)
         results = self._run(runnable, leaves, scalars, started)
+        if self.results is not None:
+            self.results(results)
         if debug:
             self._finish(runnable, results)
         if self.observer is not None:

@@ -135,6 +135,33 @@ def buffers(device: str, rank: int, size: int) -> list[float]:
     return losses
 
 
+def synchronised(rank: int, size: int) -> None:
+    """Statistics of all ranks' batches: those of one batch norm over all of them, on the CPU."""
+    torch.manual_seed(0)
+    alone = Normed()
+    ours = Normed()
+    ours.load_state_dict(alone.state_dict())
+    model = DistributedDataParallel(nn.SyncBatchNorm.convert_sync_batchnorm(ours).to("tpu"))
+    is_on("tpu", model)
+    optimizers = [torch.optim.SGD(one.parameters(), lr=0.1) for one in (alone, model)]
+    for step in range(6):
+        batches = [
+            torch.randn(6, 5, generator=torch.Generator().manual_seed(10 * step + one))
+            for one in range(size)
+        ]
+        alone(torch.cat(batches)).square().mean().backward()
+        model(batches[rank].to("tpu")).square().mean().backward()
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+    for name, value in model.module.state_dict().items():
+        torch.testing.assert_close(value.cpu(), alone.state_dict()[name], rtol=1e-4, atol=1e-5)
+
+
+def test_batch_norm_over_all_ranks() -> None:
+    passes(synchronised, 2)
+
+
 def check_plain(rank: int, size: int) -> None:
     on_both(plain)(rank, size)
     on_both(many_buckets)(rank, size)

@@ -145,7 +145,7 @@ def sleeps(rank: int, size: int) -> None:
         return
     timed(
         lambda: dist.all_reduce(x),
-        "timed out",
+        "Timed out",
         "rank 1 is alive but has not come to call 2; its last was call 1: all_reduce.sum",
     )
 

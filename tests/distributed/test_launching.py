@@ -17,11 +17,9 @@ ENVIRONMENT = {**os.environ, "JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": "1"}
 
 def losses(wrap: str, device: str, seconds: float) -> list[float]:
     """The losses that the example prints, of two steps."""
-    line = [*ranks._launcher(2), str(ROOT / "examples" / "chargpt_ranks.py")]
+    line = [str(ROOT / "examples" / "chargpt_ranks.py")]
     line += ["--device", device, "--wrap", wrap, "--steps", "6", "--every", "3"]
-    done = subprocess.run(
-        line, capture_output=True, text=True, timeout=seconds, env=ENVIRONMENT, check=False
-    )
+    done = ranks.launched(2, line, seconds, ENVIRONMENT)
     assert done.returncode == 0, done.stderr
     found = [text for text in done.stdout.splitlines() if text.startswith("step")]
     assert len(found) == 2, done.stdout
@@ -31,6 +29,19 @@ def losses(wrap: str, device: str, seconds: float) -> list[float]:
 @pytest.mark.parametrize("wrap", ["ddp", "fsdp2"])
 def test_the_example_under_torchrun(wrap: str) -> None:
     assert losses(wrap, "tpu", 200) == pytest.approx(losses(wrap, "cpu", 90), abs=2e-3)
+
+
+def test_a_launch_that_takes_too_long_leaves_no_rank(tmp_path: Path) -> None:
+    program = tmp_path / "stays.py"
+    program.write_text(
+        "import os, pathlib, sys, time\n"
+        "pathlib.Path(sys.argv[1], os.environ['RANK']).write_text(str(os.getpid()))\n"
+        "time.sleep(300)\n"
+    )
+    with pytest.raises(subprocess.TimeoutExpired):
+        ranks.launched(2, [str(program), str(tmp_path)], 25, ENVIRONMENT)
+    found = [int((tmp_path / rank).read_text()) for rank in "01"]
+    assert not [process for process in found if Path(f"/proc/{process}").exists()]
 
 
 @pytest.mark.slow

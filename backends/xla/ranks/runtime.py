@@ -16,8 +16,13 @@ import numpy as np
 from jax._src.lib import _jax, xla_client
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from fuse.backends.decomposed import Decompositions
+from fuse.backends.functions import is_function
 from fuse.backends.xla import dispatch
+from fuse.backends.xla.platform import Platform
+from fuse.backends.xla.ranks.joined import Joined, lowered
 from fuse.backends.xla.ranks.programs import AXIS, Form, program
+from fuse.backends.xla.rules.registry import RULES
 
 MOST_PROGRAMS = 1024
 """Collectives of different forms that one group keeps compiled."""
@@ -103,6 +108,22 @@ class Runtime:
     def group(self, processes: Sequence[int]) -> Group:
         """The programs of some of the processes, in this order."""
         return Group(self, [self._devices[process] for process in processes])
+
+    def run_joined(self, step: Joined, given: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Run a step's program with all processes; ``given`` are words and inputs, in order."""
+        platform = Platform(self._own.platform)
+        decompositions = Decompositions(lambda name: name in RULES or is_function(name))
+        compiled = lowered(step, platform, decompositions, self._devices).compile()
+        sharding = NamedSharding(Mesh(np.array(self._devices), (AXIS,)), PartitionSpec(AXIS))
+        ranks = len(self._devices)
+        with jax.enable_x64(True):
+            shards = [
+                jax.make_array_from_single_device_arrays(
+                    (ranks, *array.shape), sharding, [dispatch.placed(array[None], self._own)]
+                )
+                for array in given
+            ]
+            return [np.asarray(result.addressable_data(0))[0] for result in compiled(*shards)]
 
     @property
     def own(self) -> Any:

@@ -25,6 +25,8 @@ from fuse.backends.functions import Shipment, is_function
 from fuse.backends.xla.backend import surroundings
 from fuse.backends.xla.executable import stored
 from fuse.backends.xla.lowering import lowered
+from fuse.backends.xla.ranks import joined
+from fuse.backends.xla.ranks.joined import Joined
 from fuse.backends.xla.rules.registry import RULES
 from fuse.backends.xla.tpu import hlo
 from fuse.backends.xla.tpu.platform import TpuPlatform
@@ -46,7 +48,7 @@ def topology(target: TargetName) -> Any:
 
 
 class Compiler:
-    """Compiles for the first device of a target."""
+    """Compiles for the first device of a target; joined steps for all of them."""
 
     def __init__(self, target: TargetName) -> None:
         self.devices = topology(target).devices
@@ -69,6 +71,14 @@ class Compiler:
         return estimate(compiled, time.perf_counter() - started), stored(
             passing, executable.serialize()
         )
+
+    def compile_joined(self, step: Joined, variant: Variant) -> tuple[Estimate, bytes]:
+        """The same of a step of several ranks, for all devices of the target."""
+        started = time.perf_counter()
+        program = joined.lowered(step, self.platform, self.decompositions, self.devices)
+        with jax.enable_x64(True):
+            compiled = program.compile(self.platform.options(program))
+        return estimate(compiled, time.perf_counter() - started), b""
 
 
 def estimate(compiled: Any, seconds: float) -> Estimate:
@@ -108,12 +118,14 @@ def receive(stream: IO[bytes]) -> Any:
 
 
 def answer(
-    compiler: Compiler, chunk: Chunk, variant: Variant, functions: Shipment
+    compiler: Compiler, chunk: Chunk | Joined, variant: Variant, functions: Shipment
 ) -> tuple[Estimate, bytes]:
     """What the compiler makes of a chunk, an error included."""
     torch.set_float32_matmul_precision(variant.precision)
     try:
         functions.unpack()
+        if isinstance(chunk, Joined):
+            return compiler.compile_joined(chunk, variant)
         return compiler.compile(chunk, variant)
     except Exception as error:  # noqa: BLE001  (it is the answer)
         text = f"{type(error).__name__}: {error}"[:ERROR_LENGTH]

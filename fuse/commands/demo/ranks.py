@@ -7,6 +7,7 @@ import re
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import median
 
@@ -14,6 +15,8 @@ WRAPS = ("ddp", "fsdp2")
 DEVICES = ("cpu", "tpu")
 SECONDS = 900.0
 """The longest a run may take."""
+PATIENCE = 60.0
+"""How long torchrun has to end its ranks: it waits half a minute before it kills one."""
 
 
 @dataclass(frozen=True)
@@ -47,19 +50,41 @@ def _row(wrap: str, runs: dict[str, list[Trained]]) -> str:
 def _train(wrap: str, device: str, ranks: int, steps: int) -> Trained:
     arguments = ["--wrap", wrap, "--device", device, "--steps", str(steps), "--every", str(steps)]
     threads = max(1, (os.cpu_count() or 1) // ranks)
-    done = subprocess.run(
-        [*_launcher(ranks), "-m", "fuse.examples.chargpt_ranks", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        env={"OMP_NUM_THREADS": str(threads), **os.environ},
-        check=False,
+    done = launched(
+        ranks,
+        ["-m", "fuse.examples.chargpt_ranks", *arguments],
+        SECONDS,
+        {"OMP_NUM_THREADS": str(threads), **os.environ},
     )
     loss = re.search(r"loss ([0-9.]+)", done.stdout)
     milliseconds = re.search(r"of a step: ([0-9.]+)", done.stdout)
     if done.returncode != 0 or loss is None or milliseconds is None:
         raise RuntimeError(f"{wrap} on {device} failed:\n{done.stderr[-4000:]}")
     return Trained(float(loss[1]), float(milliseconds[1]))
+
+
+def launched(
+    ranks: int, program: list[str], seconds: float, environment: Mapping[str, str]
+) -> subprocess.CompletedProcess[str]:
+    """Run a program by torchrun; raises ``subprocess.TimeoutExpired`` once nothing of it is left.
+
+    What ends is torchrun, asked to: it ends its ranks, which it gives sessions of their own. Were
+    it killed, as ``subprocess.run`` does, they would stay.
+    """
+    line = [*_launcher(ranks), *program]
+    with subprocess.Popen(
+        line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        try:
+            output, errors = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            process.terminate()
+            try:
+                process.communicate(timeout=PATIENCE)
+            except subprocess.TimeoutExpired:
+                process.kill()
+            raise
+    return subprocess.CompletedProcess(line, process.returncode, output, errors)
 
 
 def _launcher(ranks: int) -> list[str]:

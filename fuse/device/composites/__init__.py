@@ -15,6 +15,7 @@ import fuse.device.composites.least_squares
 import fuse.device.composites.segment
 import fuse.device.composites.split
 import fuse.device.composites.strided
+import fuse.device.composites.synchronised_norm
 import fuse.device.composites.transformer
 import fuse.device.composites.unique  # noqa: F401
 from fuse.device.composites.out import out_overload, with_out

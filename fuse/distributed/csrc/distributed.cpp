@@ -10,4 +10,5 @@
 #include "reduce.cpp" // NOLINT
 #include "runner.cpp" // NOLINT
 #include "small.cpp" // NOLINT
+#include "timer.cpp" // NOLINT
 #include "work.cpp" // NOLINT

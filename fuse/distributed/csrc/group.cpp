@@ -107,12 +107,15 @@ void Group::read(Call& call, const at::Tensor& tensor) {
       ": dense tensors only, not ",
       tensor.layout(),
       "; call to_dense() first");
-  const at::Tensor plain = tensor.resolve_conj().resolve_neg().contiguous();
+  at::Tensor plain = tensor.resolve_conj().resolve_neg().contiguous();
   Source source;
   source.dtype = tensor.scalar_type();
   source.elements = tensor.numel();
   if (tensor.is_privateuseone()) {
     call.on_device = true;
+    if (plain.nbytes() != plain.storage().nbytes() && runner_->by_runtime()) {
+      plain = plain.clone(); // the runtime takes arrays, and a part of one would go by the host
+    }
     source.taken = runner_->host().values().take(plain);
   } else {
     source.tensor = plain.view({-1});

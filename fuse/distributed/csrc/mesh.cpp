@@ -78,7 +78,7 @@ void await_socket(int socket, short what, Clock::time_point deadline, const char
   do {
     ready = ::poll(&one, 1, milliseconds_until(deadline));
   } while (ready < 0 && errno == EINTR);
-  TORCH_CHECK_WITH(DistNetworkError, ready > 0, "timed out ", why);
+  TORCH_CHECK_WITH(DistNetworkError, ready > 0, "Timed out ", why);
 }
 
 // Whether something comes within a moment.
@@ -197,7 +197,7 @@ void Mesh::listen_and_connect(
     const std::string key = "mesh/" + std::to_string(peer);
     while (!store->check({key})) {
       TORCH_CHECK_WITH(
-          DistNetworkError, Clock::now() < deadline, "timed out waiting for rank ", peer);
+          DistNetworkError, Clock::now() < deadline, "Timed out waiting for rank ", peer);
       check();
       std::this_thread::sleep_for(kBetweenLooks);
     }
@@ -225,7 +225,7 @@ void Mesh::listen_and_connect(
       TORCH_CHECK_WITH(
           DistNetworkError,
           Clock::now() < deadline,
-          "timed out waiting for ",
+          "Timed out waiting for ",
           missing,
           " ranks to connect");
       check();
@@ -288,7 +288,7 @@ void await_any(
   TORCH_CHECK_WITH(
       DistNetworkError,
       ready > 0 || step < patience || (ready < 0 && errno == EINTR),
-      "timed out after ",
+      "Timed out after ",
       timeout.count(),
       " ms waiting for rank ",
       peer);

@@ -177,10 +177,10 @@ void Runner::carry_out(Call& call) {
 }
 
 bool Runner::by_runtime() {
-  if (!by_runtime_.has_value()) {
-    by_runtime_ = host_.uses_runtime();
+  if (by_runtime_ < 0) { // two threads may ask: the answer is the same
+    by_runtime_ = host_.uses_runtime() ? 1 : 0;
   }
-  return *by_runtime_;
+  return by_runtime_ == 1;
 }
 
 Mesh& Runner::mesh() {

@@ -1,11 +1,11 @@
 // Carries a group's calls out, one after another, on a thread of its own.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <thread>
 
 #include "direct.h"
@@ -42,6 +42,8 @@ class Runner : public std::enable_shared_from_this<Runner> {
   bool help();
   // The backend for point-to-point calls; connects if nothing has yet.
   c10::intrusive_ptr<c10d::Backend> gloo();
+  // Whether device tensors go by JAX's runtime.
+  bool by_runtime();
   uint64_t calls();
   // Lets what has been called end, for so long, then leaves the group.
   void stop(std::chrono::milliseconds patience, const std::string& fate);
@@ -57,7 +59,6 @@ class Runner : public std::enable_shared_from_this<Runner> {
   void perform(Task& task);
   void perform_next(std::unique_lock<std::mutex>& lock);
   void carry_out(Call& call);
-  bool by_runtime();
   Mesh& mesh();
   void fail(Task& task, const std::string& why);
   // The call has failed, and with it the group.
@@ -81,7 +82,7 @@ class Runner : public std::enable_shared_from_this<Runner> {
   std::mutex connecting_;
   c10::intrusive_ptr<c10d::Backend> gloo_;
   std::unique_ptr<Mesh> mesh_;
-  std::optional<bool> by_runtime_; // whether device tensors go by JAX's runtime
+  std::atomic<int> by_runtime_{-1}; // not asked yet
 };
 
 } // namespace fuse::distributed

@@ -1,0 +1,247 @@
+"""A distributed step as one program of all ranks: captured while it runs, compiled for a target.
+
+What a step does is what it always does: a cut at each collective, and chunks between them that may
+differ from rank to rank. Here a step that has run so is written down, chunks and collectives and
+what flows between them, and becomes one SPMD program. It is the form in which a TPU's compiler can
+move data beside computing. It is not used to train: nothing makes all ranks agree on it yet.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from fuse.backends.base import Chunk
+from fuse.backends.estimates import Estimate
+from fuse.device import lazy
+from fuse.distributed import runtime
+from fuse.engine.executables import program_fields
+from fuse.errors import FuseError, describe
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """A step that has run: its program, and with ``keep`` what this rank gave it and got.
+
+    Attributes:
+        program: ``fuse.backends.xla.ranks.joined.Joined``.
+        digest: equal on all ranks whose steps are the same program.
+        words: the packed numbers of each chunk, uint32[n, 2].
+        given: host arrays, one for each of the program's inputs.
+        got: host arrays, one for each of its outputs.
+    """
+
+    program: Any
+    digest: str
+    words: tuple[Any, ...] = ()
+    given: tuple[Any, ...] = ()
+    got: tuple[Any, ...] = ()
+
+
+def capture(step: Callable[[], object], keep: bool = False) -> Captured:
+    """Run ``step`` once, and return what it did as one program.
+
+    Its collectives have to be calls on whole tensors of the device by all ranks of the default
+    group, and go by JAX's runtime (``FUSE_COLLECTIVES=xla``, and always on a TPU or GPU); on the
+    CPU ``FUSE_BRIEF_TRACE=0`` keeps small traces from PyTorch's kernels.
+
+    Raises:
+        FuseError: something else was called, which no program of all ranks can hold.
+    """
+    core, engine = lazy.core(), lazy.engine()
+    core.cut(lazy.CUTS["synchronize"])
+    engine.wait()
+    recording = _Recording(engine, keep)
+    engine.inspector, engine.results, runtime.watcher = (
+        recording.before,
+        recording.after,
+        recording.called,
+    )
+    try:
+        step()
+        core.cut(lazy.CUTS["synchronize"])
+        engine.wait()
+    finally:
+        engine.inspector = engine.results = runtime.watcher = None
+    return recording.finish()
+
+
+def compile_for(target: str, captured: Captured) -> Estimate:
+    """What the compiler of ``target``, such as ``v5e:4x4``, says of the step on all its devices.
+
+    Raises ``ConfigError`` where there is no such target, or libtpu is not installed. What the
+    compiler refuses is in the estimate's ``error``.
+    """
+    opened = lazy.engine().backend.target(target)
+    try:
+        estimate: Estimate
+        estimate, _ = opened.compile(captured.program)
+        return estimate
+    finally:
+        opened.close()
+
+
+class _Recording:
+    """What has run so far. Arrays are held until the end, so that no two have one identity."""
+
+    def __init__(self, engine: Any, keep: bool) -> None:
+        self._forms = importlib.import_module("fuse.backends.xla.ranks.joined")
+        self._engine, self._keep = engine, keep
+        self._lock = threading.Lock()
+        self._arrays: dict[int, tuple[int, Any]] = {}
+        self._count = 0
+        self._inputs: dict[int, Any] = {}
+        self._given: list[Any] = []
+        self._parts: list[Any] = []
+        self._words: list[bytes] = []
+        self._refused = ""
+
+    def before(self, runnable: Any, leaves: Sequence[Any], scalars: bytes) -> None:
+        trace = runnable.plan.trace
+        with self._lock:
+            layouts = [(leaf.layout.shape, leaf.layout.dtype) for leaf in trace.leaves]
+            reads = [self._value(array, *of) for array, of in zip(leaves, layouts, strict=True)]
+            chunk = Chunk(trace.nodes, trace.leaves, runnable.plan.live, (), trace.scalars)
+            self._parts.append(self._forms.Part(chunk, tuple(reads), ()))
+            self._words.append(scalars)
+
+    def after(self, results: Sequence[Any]) -> None:
+        with self._lock:
+            at = max(i for i, part in enumerate(self._parts) if isinstance(part.what, Chunk))
+            made = tuple(map(self._made, results))
+            self._parts[at] = replace(self._parts[at], makes=made)
+
+    def called(self, form: Any, sources: Sequence[Any], results: Sequence[Any]) -> None:
+        whole = not any(isinstance(source, torch.Tensor) for source in sources)
+        if not whole or form.kind in ("scatter", "gather", "reduce") or not sources:
+            self._refused = form.kind  # said at the end: the call itself is all right
+            return
+        with self._lock:
+            reads = [
+                self._value(array, (count,), form.dtype)
+                for array, count in zip(sources, form.sources, strict=True)
+            ]
+            # The root of a broadcast keeps its arrays, which are the results from now on.
+            results = results or sources
+            shapes = tuple(tuple(result.shape) for result in results)
+            makes = tuple(map(self._made, results))
+            self._parts.append(self._forms.Part(form, tuple(reads), makes, shapes))
+
+    def _value(self, array: Any, shape: tuple[int, ...], dtype: str) -> int:
+        known = self._arrays.get(id(array))
+        if known is not None:
+            return known[0]
+        value = self._made(array)
+        self._inputs[value] = self._forms.Spec(tuple(shape), dtype)
+        if self._keep:
+            self._given.append(np.array(self._engine.backend.get(array)).reshape(shape))
+        return value
+
+    def _made(self, array: Any) -> int:
+        self._count += 1
+        self._arrays[id(array)] = self._count, array
+        return self._count
+
+    def finish(self) -> Captured:
+        """The program, its values numbered in the order of its parts."""
+        if self._refused:
+            raise FuseError(
+                describe(
+                    f"{self._refused} cannot be part of a joined step",
+                    remedy="call it on whole tensors of the device that every rank has, or "
+                    "leave it out of the step",
+                )
+            )
+        kept = self._alive()
+        parts, inputs = _in_order(self._parts, list(self._inputs.items()))
+        numbers: dict[int, int] = {value: at for at, (value, _) in enumerate(inputs)}
+        for part in parts:
+            for value in part.makes:
+                numbers[value] = len(numbers)
+        outputs = sorted((numbers[value], got) for value, got in kept if value in numbers)
+        program = self._forms.Joined(
+            tuple(
+                replace(
+                    part,
+                    reads=tuple(numbers[value] for value in part.reads),
+                    makes=tuple(numbers[value] for value in part.makes),
+                )
+                for part in parts
+            ),
+            tuple((numbers[value], spec) for value, spec in inputs),
+            tuple(value for value, _ in outputs),
+        )
+        words = tuple(np.frombuffer(one, np.uint32).reshape(-1, 2).copy() for one in self._words)
+        return Captured(
+            program,
+            _digest(program),
+            words if self._keep else (),
+            tuple(self._given),
+            tuple(got for _, got in outputs) if self._keep else (),
+        )
+
+    def _alive(self) -> list[tuple[int, Any]]:
+        """Values made here that somebody else holds, with what they are if that is kept."""
+        made = {value for part in self._parts for value in part.makes}
+        held = [(value, array) for value, array in self._arrays.values() if value in made]
+        self._arrays.clear()
+        found = []
+        while held:
+            value, array = held.pop()
+            # Here it is `array` and the argument; a row of a stack takes no weak reference.
+            elsewhere = sys.getrefcount(array) > 2
+            if elsewhere and not _is_consumed(array):
+                got = np.array(self._engine.backend.get(array)) if self._keep else None
+                found.append((value, got))
+        return found
+
+
+def _in_order(parts: list[Any], inputs: list[Any]) -> tuple[list[Any], list[Any]]:
+    """Chunks as soon as what they read is there, collectives where nothing else can go on: alike
+    on all ranks, whichever thread was faster. Inputs in the order of first use."""
+    known = {value for value, _ in inputs}
+    queues = [
+        [part for part in parts if isinstance(part.what, Chunk) is chunk] for chunk in (True, False)
+    ]
+    done: list[Any] = []
+    while any(queues):
+        queue = next(q for q in queues if q and known.issuperset(q[0].reads))
+        part = queue.pop(0)
+        known.update(part.makes)
+        done.append(part)
+    specs = dict(inputs)
+    order = dict.fromkeys(value for part in done for value in part.reads if value in specs)
+    return done, [(value, specs[value]) for value in order]
+
+
+def _is_consumed(array: Any) -> bool:
+    """Whether a later chunk took the array's memory."""
+    whole = array[0].array if isinstance(array, tuple) else array  # a row of a stack
+    return bool(whole.is_deleted())
+
+
+def _digest(program: Any) -> str:
+    digest = hashlib.sha256()
+    for part in program.parts:
+        what = part.what
+        fields = program_fields(what) if isinstance(what, Chunk) else repr(what)
+        digest.update(repr((fields, part.reads, part.makes, part.shapes)).encode())
+    digest.update(repr((program.inputs, program.outputs)).encode())
+    return digest.hexdigest()
+
+
+def run(captured: Captured) -> list[Any]:
+    """Run the step's program with every other rank on what it was given when it was captured.
+
+    Returns host arrays, one for each output: for tests, which compare them with ``captured.got``.
+    """
+    found: list[Any] = runtime.run_joined(captured.program, captured.words, captured.given)
+    return found

@@ -1,0 +1,1 @@
+"""PyTorch's own tests of ``torch.distributed``, run on the device."""

@@ -1,0 +1,102 @@
+"""torch.compile of a distributed step: the losses are those of CPU eager with gloo."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+import fuse
+from tests.distributed.programs import Model, batch, is_on, on_both, train
+from tests.distributed.ranks import passes
+
+
+def compiled(device: str, module: nn.Module) -> nn.Module:
+    """The module compiled for the device; on the CPU, which is what is compared with, as it is."""
+    found: nn.Module = module
+    if device == "tpu":
+        module.compile(backend="tpu")
+    return found
+
+
+def graphs() -> int:
+    found: int = sum(fuse.stats()["compiled"]["graphs"].values())
+    return found
+
+
+def ddp(device: str, rank: int, size: int) -> list[float]:
+    """The whole wrapped model; Dynamo cuts its graph where the buckets end."""
+    torch._dynamo.reset()
+    model = DistributedDataParallel(Model(256, 2).to(device), bucket_cap_mb=1)
+    is_on(device, model)
+    before = graphs() if device == "tpu" else 0
+    losses = train(compiled(device, model), device, lambda step: batch(rank, step, device))
+    if device == "tpu":
+        # Several buckets: a graph and its backward for each part.
+        assert graphs() - before >= 4, fuse.stats()["compiled"]
+    return losses
+
+
+def inner(device: str, rank: int, size: int) -> list[float]:
+    """The module inside DDP."""
+    torch._dynamo.reset()
+    model = DistributedDataParallel(compiled(device, Model().to(device)))
+    before = graphs() if device == "tpu" else 0
+    losses = train(model, device, lambda step: batch(rank, step, device))
+    assert device != "tpu" or graphs() > before
+    return losses
+
+
+def fsdp2(device: str, rank: int, size: int) -> list[float]:
+    """Each block compiled, then sharded: the hooks between them are not."""
+    torch._dynamo.reset()
+    mesh = init_device_mesh(device, (size,))
+    model = Model(depth=2).to(device)
+    before = graphs() if device == "tpu" else 0
+    for block in model.blocks:
+        fully_shard(compiled(device, block), mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    is_on(device, model)
+    losses = train(model, device, lambda step: batch(rank, step, device))
+    assert device != "tpu" or graphs() > before
+    return losses
+
+
+def fsdp2_whole(device: str, rank: int, size: int) -> list[float]:
+    """The sharded model compiled: Dynamo breaks its graph at FSDP's hooks."""
+    torch._dynamo.reset()
+    mesh = init_device_mesh(device, (size,))
+    model = Model().to(device)
+    before = graphs() if device == "tpu" else 0
+    for block in model.blocks:
+        fully_shard(block, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    losses = train(compiled(device, model), device, lambda step: batch(rank, step, device))
+    assert device != "tpu" or graphs() > before
+    return losses
+
+
+def check_ddp(rank: int, size: int) -> None:
+    on_both(ddp)(rank, size)
+
+
+def check_inner(rank: int, size: int) -> None:
+    on_both(inner)(rank, size)
+
+
+def check_fsdp2(rank: int, size: int) -> None:
+    on_both(fsdp2)(rank, size)
+
+
+def check_fsdp2_whole(rank: int, size: int) -> None:
+    on_both(fsdp2_whole)(rank, size)
+
+
+@pytest.mark.parametrize("check", [check_ddp, check_inner, check_fsdp2, check_fsdp2_whole])
+def test_a_compiled_step(check: Any) -> None:
+    passes(check, 2, "cpu:gloo,tpu:tpu_dist", seconds=200)

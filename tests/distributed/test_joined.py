@@ -1,0 +1,103 @@
+"""A step captured as one program of all ranks gives what its parts gave one after another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from fuse.distributed import joined
+from fuse.errors import FuseError
+from tests.distributed.programs import Model, batch
+from tests.distributed.ranks import passes
+
+SETTINGS = {"FUSE_COLLECTIVES": "xla", "FUSE_BRIEF_TRACE": "0"}
+
+
+def stepper(model: nn.Module, rank: int) -> Callable[[], None]:
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    numbers = iter(range(100))
+
+    def step() -> None:
+        tokens, targets = batch(rank, next(numbers), "tpu")
+        F.cross_entropy(model(tokens).flatten(0, 1), targets.flatten()).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+def agrees(captured: joined.Captured, kinds: set[str]) -> None:
+    """All ranks have the same program, whose collectives are of these kinds, and it is right."""
+    digests: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(digests, captured.digest)
+    assert len(set(digests)) == 1, digests
+    assert {form.kind for form in captured.program.forms()} == kinds
+    assert captured.program.outputs
+    for found, expected in zip(joined.run(captured), captured.got, strict=True):
+        np.testing.assert_allclose(found, expected.reshape(found.shape), rtol=2e-4, atol=2e-5)
+
+
+def ddp(rank: int, size: int) -> None:
+    torch.manual_seed(0)
+    step = stepper(DistributedDataParallel(Model().to("tpu"), bucket_cap_mb=0.002), rank)
+    for _ in range(6):
+        step()
+    captured = joined.capture(step, keep=True)
+    assert len(captured.program.forms()) > 1
+    agrees(captured, {"all_reduce"})
+
+
+def sharded(rank: int, size: int) -> None:
+    """A weight of which each rank holds a part, gathered for use; its gradient is scattered."""
+    part = torch.full((3, 8), float(rank + 1), device="tpu")
+
+    def step() -> None:
+        whole = torch.empty(3 * size, 8, device="tpu")
+        dist.all_gather_into_tensor(whole, part)
+        whole.requires_grad_()
+        batch = torch.arange(32.0, device="tpu").reshape(4, 8) * 0.01
+        torch.tanh(batch @ whole.t()).sum().backward()
+        share = torch.empty_like(part)
+        dist.reduce_scatter_tensor(share, whole.grad, dist.ReduceOp.AVG)
+        swapped = torch.empty(2, 4, device="tpu")
+        dist.all_to_all_single(swapped, share.flatten()[:8].reshape(2, 4).contiguous())
+        dist.broadcast(swapped, 1)
+        part.sub_(share * swapped.mean())
+
+    for _ in range(4):
+        step()
+    captured = joined.capture(step, keep=True)
+    agrees(captured, {"all_gather", "reduce_scatter", "all_to_all", "broadcast"})
+
+
+def differing(rank: int, size: int) -> None:
+    x = torch.arange(4.0, device="tpu")
+
+    def step() -> None:
+        y = x * 2 if rank == 0 else x + 3
+        dist.all_reduce(y)
+        assert y.tolist() == (torch.arange(4.0) * 3 + 3).tolist()
+
+    captured = joined.capture(step)
+    digests: list[Any] = [None] * size
+    dist.all_gather_object(digests, captured.digest)
+    assert len(set(digests)) == 2  # these ranks must not run one program
+
+    def of_the_root() -> None:
+        dist.reduce(x.clone(), 0)
+
+    with pytest.raises(FuseError, match="reduce cannot be part of a joined step"):
+        joined.capture(of_the_root)
+
+
+@pytest.mark.parametrize("function", [ddp, sharded, differing])
+def test_joined(function: Any) -> None:
+    passes(function, 2, "cpu:gloo,tpu:tpu_dist", seconds=150, **SETTINGS)
