@@ -55,6 +55,7 @@ CUT_REASONS = (
     "every_operation",
     "device_change",
     "compiled",
+    "other_stream",
 )
 """The closed list of why a trace is cut, numbered as in csrc/recorder.h."""
 

@@ -72,9 +72,9 @@ Morgue& Morgue::global() {
 
 void Morgue::add(Buffer* buffer) {
   // A trace points at live buffers only, so one that none pointed at stays so: no lock for it.
-  if (buffer->tracked.load(std::memory_order_acquire)) {
+  if (buffer->traces.load(std::memory_order_acquire) != 0) {
     std::lock_guard<std::mutex> guard(mutex_);
-    if (buffer->tracked.load(std::memory_order_relaxed)) {
+    if (buffer->traces.load(std::memory_order_relaxed) != 0) {
       dead_.push_back(buffer);
       return;
     }

@@ -87,7 +87,12 @@ PyObject* set_brief_calls(PyObject*, PyObject* argument) {
 
 PyObject* cut(PyObject*, PyObject* argument) {
   HANDLE_TH_ERRORS
-  Recorder::global().cut(static_cast<CutReason>(PyLong_AsLong(argument)));
+  const auto reason = static_cast<CutReason>(PyLong_AsLong(argument));
+  if (reason == CutReason::Synchronize) {
+    Recorder::global().cut_all(reason);
+  } else {
+    Recorder::global().cut(reason);
+  }
   Py_RETURN_NONE;
   END_HANDLE_TH_ERRORS
 }
@@ -231,7 +236,7 @@ PyMethodDef methods[] = {
     {"set_most_nodes", set_most_nodes, METH_O, "Calls that the trie of known streams may hold."},
     {"set_shape_cap", set_shape_cap, METH_O, "Shapes one place may have before it is capped."},
     {"set_brief_calls", set_brief_calls, METH_O, "Calls up to which a trace is brief; 0: none."},
-    {"cut", cut, METH_O, "Cut with the reason of this number."},
+    {"cut", cut, METH_O, "Cut with the reason of this number; every stream to synchronise."},
     {"graph", make_graph, METH_O, "A compiled graph; takes whether its calls stand alone."},
     {"replay", fast(replay_graph), METH_FASTCALL, "Record a graph that is known here, or None."},
     {"begin_capture", fast(begin_capture), METH_FASTCALL, "What follows is a graph's."},

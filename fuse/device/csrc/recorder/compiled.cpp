@@ -79,8 +79,7 @@ void CompiledGraph::add(Stretch stretch) {
   stretches_.emplace(at, std::move(stretch));
 }
 
-bool Recorder::meet_inputs(
-    const std::vector<GraphInput>& inputs, std::vector<uint64_t>& key) const {
+bool Recorder::meet_inputs(const std::vector<GraphInput>& inputs, std::vector<uint64_t>& key) {
   // Like encode(), but the trace does not meet them yet: some 15 ns an input.
   for (size_t at = 0; at < inputs.size(); ++at) {
     const GraphInput& input = inputs[at];
@@ -107,10 +106,10 @@ bool Recorder::meet_inputs(
     if (buffer == nullptr || impl->is_conj() || impl->is_neg()) {
       return false;
     }
+    const bool known = finds(*buffer);
     if (buffer->poison) {
       TORCH_CHECK(false, *buffer->poison);
     }
-    const bool known = buffer->trace == serial_;
     uint64_t place = known ? static_cast<uint64_t>(buffer->value) : kStranger;
     for (size_t before = 0; !known && before < at; ++before) {
       if (inputs[before].kind == GraphInput::Kind::Device &&
@@ -135,7 +134,7 @@ bool Recorder::meet_inputs(
 
 bool Recorder::prepare_graph(
     const CompiledGraph& graph, const std::vector<GraphInput>& inputs, std::vector<uint64_t>& key) {
-  if (mode() == Mode::Debug || capture_ != nullptr) {
+  if (mode() == Mode::Debug || open_->capture != nullptr) {
     return false;
   }
   drop_brief();
@@ -150,17 +149,17 @@ bool Recorder::prepare_graph(
     }
   }
   device = std::max<int8_t>(device, 0);
-  if (device != device_) {
+  if (device != open_->device) {
     cut_locked(CutReason::DeviceChange);
-    device_ = device;
+    open_->device = device;
   }
-  if (graph.alone() && !joins_ && operations_ != 0) {
+  if (graph.alone() && !open_->joins && open_->operations != 0) {
     cut_locked(CutReason::Compiled);
   }
   if (!meet_inputs(inputs, key)) {
     return false;
   }
-  joins_ = joins_ || !graph.alone();
+  open_->joins = open_->joins || !graph.alone();
   return true;
 }
 
@@ -174,21 +173,22 @@ bool Recorder::replay(
   if (!prepare_graph(graph, inputs, key)) {
     return false;
   }
-  const Stretch* stretch = graph.find(cursor_, key, epoch_, inputs);
+  const Stretch* stretch = graph.find(open_->cursor, key, epoch_, inputs);
   if (stretch == nullptr) {
     return false;
   }
   meet_leaves(*stretch, inputs);
   for (const Stretch::Written& write : stretch->written) {
     Buffer* buffer = Buffer::of(inputs[write.input].tensor);
-    if (owner_[static_cast<size_t>(buffer->value)] == buffer) {
-      owner_[static_cast<size_t>(buffer->value)] = nullptr;
+    overwrite_here(*buffer);
+    if (open_->owner[static_cast<size_t>(buffer->value)] == buffer) {
+      open_->owner[static_cast<size_t>(buffer->value)] = nullptr;
     }
-    buffer->array.reset(); // a leaf's array lives on in leaves_, for donation
+    buffer->array.reset(); // a leaf's array lives on in the trace, for donation
     buffer->value = write.value;
     buffer->pending = true;
     buffer->layout = write.layout;
-    owner_[static_cast<size_t>(write.value)] = buffer;
+    open_->owner[static_cast<size_t>(write.value)] = buffer;
   }
   push_words(*stretch, inputs);
   make_outputs(*stretch, inputs, outputs);
@@ -197,32 +197,33 @@ bool Recorder::replay(
 }
 
 void Recorder::meet_leaves(const Stretch& stretch, const std::vector<GraphInput>& inputs) {
-  owner_.resize(static_cast<size_t>(stretch.values), nullptr);
+  open_->owner.resize(static_cast<size_t>(stretch.values), nullptr);
   for (const Stretch::LeafOf& leaf : stretch.leaves) {
     if (leaf.input == Stretch::LeafOf::kNone) {
-      leaves_.push_back({leaf.value, Array(), nullptr, leaf.layout});
+      open_->leaves.push_back({leaf.value, Array(), nullptr, leaf.layout});
       continue;
     }
     Buffer* buffer = Buffer::of(inputs[leaf.input].tensor);
-    buffer->trace = serial_;
+    buffer->stream = open_;
+    buffer->trace = open_->serial;
     buffer->value = leaf.value;
-    buffer->tracked = true;
-    buffer->leaf = static_cast<int32_t>(leaves_.size());
-    owner_[static_cast<size_t>(leaf.value)] = buffer;
-    leaves_.push_back({leaf.value, buffer->array, buffer, buffer->layout});
+    buffer->held();
+    buffer->leaf = static_cast<int32_t>(open_->leaves.size());
+    open_->owner[static_cast<size_t>(leaf.value)] = buffer;
+    open_->leaves.push_back({leaf.value, buffer->array, buffer, buffer->layout});
   }
 }
 
 void Recorder::push_words(const Stretch& stretch, const std::vector<GraphInput>& inputs) {
   for (const Stretch::Word& word : stretch.words) {
     switch (word.kind) {
-      case Stretch::Word::Kind::Constant: dynamic_.push_back(word.value); break;
-      case Stretch::Word::Kind::Input: dynamic_.push_back(inputs[word.value].bits); break;
+      case Stretch::Word::Kind::Constant: open_->dynamic.push_back(word.value); break;
+      case Stretch::Word::Kind::Input: open_->dynamic.push_back(inputs[word.value].bits); break;
       case Stretch::Word::Kind::Draw: {
-        at::Generator generator = default_generator(device_);
+        at::Generator generator = default_generator(open_->device);
         const RandomDraw state = draw(generator, word.value);
-        dynamic_.push_back(state.seed);
-        dynamic_.push_back(state.offset);
+        open_->dynamic.push_back(state.seed);
+        open_->dynamic.push_back(state.offset);
       }
     }
   }
@@ -234,14 +235,15 @@ void Recorder::make_outputs(
     std::vector<GraphOutput>& outputs) {
   c10::SmallVector<c10::Storage, 16> storages;
   for (const Stretch::Made& made : stretch.made) {
-    storages.push_back(make_storage(made.nbytes, made.layout, device_));
+    storages.push_back(make_storage(made.nbytes, made.layout, open_->device));
     if (made.value >= 0) {
       Buffer* buffer = Buffer::of(storages.back());
-      buffer->trace = serial_;
+      buffer->stream = open_;
+      buffer->trace = open_->serial;
       buffer->value = made.value;
       buffer->pending = true;
-      buffer->tracked = true;
-      owner_[static_cast<size_t>(made.value)] = buffer;
+      buffer->held();
+      open_->owner[static_cast<size_t>(made.value)] = buffer;
     }
   }
   for (const Stretch::Output& spec : stretch.outputs) {
@@ -271,21 +273,21 @@ void Recorder::go_on(const std::vector<TrieNode*>& steps) {
   if (steps.empty()) {
     return;
   }
-  first_ = operations_ == 0 ? steps.front() : first_;
-  cursor_ = steps.back();
-  cursor_->last_used = serial_;
-  operations_ += steps.size();
+  open_->first = open_->operations == 0 ? steps.front() : open_->first;
+  open_->cursor = steps.back();
+  open_->cursor->last_used = open_->serial;
+  open_->operations += steps.size();
   stats_.operations += steps.size();
   stats_.known += steps.size();
-  if (mark_at_ != 0 && operations_ >= mark_at_) {
-    cursor_->cut_after = true;
-    mark_at_ = 0;
+  if (open_->mark_at != 0 && open_->operations >= open_->mark_at) {
+    open_->cursor->cut_after = true;
+    open_->mark_at = 0;
   }
   if (mode() != Mode::Fused) {
     cut_locked(CutReason::EveryOperation);
-  } else if (cursor_->cut_after) {
+  } else if (open_->cursor->cut_after) {
     cut_locked(CutReason::RepeatMark);
-  } else if (operations_ >= limit_) {
+  } else if (open_->operations >= limit_) {
     learn_period();
     cut_locked(CutReason::SizeBound);
   } else {
@@ -304,34 +306,34 @@ bool Recorder::begin_capture(const CompiledGraph& graph, const std::vector<Graph
     return false;
   }
   capture->thread = std::this_thread::get_id();
-  capture->serial = serial_;
-  capture->from = cursor_;
-  capture->values = owner_.size();
-  capture->leaves = leaves_.size();
+  capture->serial = open_->serial;
+  capture->from = open_->cursor;
+  capture->values = open_->owner.size();
+  capture->leaves = open_->leaves.size();
   for (const GraphInput& input : inputs) {
     Capture::Before& before = capture->inputs.emplace_back();
     if (input.kind == GraphInput::Kind::Device) {
       before.buffer = Buffer::of(input.tensor);
-      before.value = before.buffer->trace == serial_ ? before.buffer->value : -1;
+      before.value = before.buffer->trace == open_->serial ? before.buffer->value : -1;
       before.nbytes = before.buffer->nbytes;
     }
   }
-  capture_ = std::move(capture);
+  open_->capture = std::move(capture);
   return true;
 }
 
 void Recorder::break_capture(const char* why) {
-  if (capture_ != nullptr && capture_->broken == nullptr) {
-    capture_->broken = why;
+  if (open_->capture != nullptr && open_->capture->broken == nullptr) {
+    open_->capture->broken = why;
   }
 }
 
 void Recorder::capture_step(TrieNode& node) {
-  if (capture_->thread != std::this_thread::get_id()) {
+  if (open_->capture->thread != std::this_thread::get_id()) {
     break_capture("another thread recorded meanwhile");
     return;
   }
-  capture_->steps.push_back({&node, {call_.scalars.begin(), call_.scalars.end()}});
+  open_->capture->steps.push_back({&node, {call_.scalars.begin(), call_.scalars.end()}});
 }
 
 std::string Recorder::end_capture(
@@ -339,13 +341,13 @@ std::string Recorder::end_capture(
     const std::vector<GraphInput>& inputs,
     const std::vector<GraphOutput>& outputs) {
   Lock lock(*this);
-  std::unique_ptr<Capture> capture = std::move(capture_);
+  std::unique_ptr<Capture> capture = std::move(open_->capture);
   if (capture == nullptr || graph == nullptr) {
     return "";
   }
   Stretch stretch;
   const char* broken = capture->broken;
-  if (broken == nullptr && capture->serial != serial_) {
+  if (broken == nullptr && capture->serial != open_->serial) {
     broken = "the trace was cut meanwhile";
   }
   if (broken == nullptr) {
@@ -365,7 +367,7 @@ std::string Recorder::end_capture(
   stretch.from = capture->from;
   stretch.key = std::move(capture->key);
   stretch.epoch = epoch_;
-  stretch.values = static_cast<int32_t>(owner_.size());
+  stretch.values = static_cast<int32_t>(open_->owner.size());
   graph->add(std::move(stretch));
   finish_capture();
   return "";
@@ -373,20 +375,20 @@ std::string Recorder::end_capture(
 
 void Recorder::finish_capture() {
   // What calls in a capture are not cut by.
-  if (operations_ == 0) {
+  if (open_->operations == 0) {
     return;
   }
   if (mode() != Mode::Fused) {
     cut_locked(CutReason::EveryOperation);
-  } else if (operations_ >= limit_) {
+  } else if (open_->operations >= limit_) {
     learn_period();
     cut_locked(CutReason::SizeBound);
   }
 }
 
 const char* Recorder::read_leaves(const Capture& capture, Stretch& stretch) const {
-  for (size_t at = capture.leaves; at < leaves_.size(); ++at) {
-    const Leaf& leaf = leaves_[at];
+  for (size_t at = capture.leaves; at < open_->leaves.size(); ++at) {
+    const Leaf& leaf = open_->leaves[at];
     const uint32_t input = input_of(capture.inputs, leaf.buffer);
     if (input == Stretch::LeafOf::kNone && leaf.array.defined()) {
       return "it reads a tensor that is none of its inputs";
@@ -407,7 +409,7 @@ const char* Recorder::read_inputs(
     if (buffer != before.buffer || buffer->nbytes != before.nbytes) {
       return "it gives an input other memory";
     }
-    if (buffer->trace != serial_) {
+    if (buffer->trace != open_->serial) {
       continue; // not read
     }
     int32_t value = before.value;
@@ -465,7 +467,7 @@ const char* Recorder::read_outputs(
     auto found = std::find(buffers.begin(), buffers.end(), buffer);
     const auto index = static_cast<uint32_t>(found - buffers.begin());
     if (found == buffers.end()) {
-      const bool made = buffer->trace == serial_ && buffer->pending &&
+      const bool made = buffer->trace == open_->serial && buffer->pending &&
           static_cast<size_t>(buffer->value) >= capture.values;
       if (!made && (buffer->pending || buffer->array.defined())) {
         return "one of its results is older than its call, or made on the host";
