@@ -18,7 +18,8 @@ def stats() -> dict[str, Any]:
     ``uncompiled_operations`` (run there, or in brief traces), ``known_calls`` (nodes of the trie),
     ``prunes`` (how often the least recent half of them was forgotten),
     ``started_early`` (traces whose first chunks ran while they were recorded) and
-    ``started_in_vain`` (those that ended otherwise, or failed: what they made was dropped).
+    ``started_in_vain`` (those that ended otherwise, or failed: what they made was dropped), and
+    ``streams`` (made so far, which is no counter: threads' own, and those of the program).
 
     ``background`` (``FUSE_COMPILE=background``) counts executables that are ``pending``,
     ``compiled`` and ``failed``, and ``uncompiled_chunks``: runs of chunks that had none yet.

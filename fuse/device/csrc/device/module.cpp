@@ -117,7 +117,7 @@ PyObject* stats(PyObject*, PyObject*) {
     }
   }
   return checked(Py_BuildValue(
-      "{s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:N}",
+      "{s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:N}",
       "operations",
       stats.operations,
       "known_operations",
@@ -134,6 +134,8 @@ PyObject* stats(PyObject*, PyObject*) {
       stats.started_early,
       "started_in_vain",
       stats.started_in_vain,
+      "streams",
+      static_cast<unsigned long long>(Streams::global().all().size()),
       "cuts",
       cuts.release()));
   END_HANDLE_TH_ERRORS
