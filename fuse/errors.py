@@ -78,6 +78,15 @@ def describe(
     return "\n".join(parts)
 
 
+def in_units(nbytes: int) -> str:
+    """A size as people read it: ``4.00 TiB``."""
+    size, units = float(nbytes), ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"]
+    while size >= 1024 and len(units) > 1:
+        size /= 1024
+        units.pop(0)
+    return f"{size:.2f} {units[0]}" if units[0] != "bytes" else f"{nbytes} bytes"
+
+
 def warn_or_print(text: str, category: type[Warning], stacklevel: int) -> None:
     """Warn of what costs time and nothing else.
 

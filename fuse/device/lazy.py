@@ -168,6 +168,7 @@ def _start() -> None:
     native.set_limit(instance.max_operations)
     native.set_shape_cap(instance.shape_cap)
     native.set_brief_calls(instance.brief_calls)
+    native.set_memory_bounds(*instance.memory_bounds())
     _pid = os.getpid()
     _state.update(core=native, engine=instance, meta=meta.register())
     _state["composites"] = composites.register()
@@ -192,6 +193,7 @@ def switch_backend(name: str) -> None:
         engine().switch(name)
         core().set_brief_calls(engine().brief_calls)
         core().set_shape_cap(engine().shape_cap)
+        core().set_memory_bounds(*engine().memory_bounds())
 
 
 def forget() -> None:

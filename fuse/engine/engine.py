@@ -31,7 +31,7 @@ from fuse.engine.runnable import Bound, Runnable, Stage, Started, bind, bound, l
 from fuse.engine.targeted import Targeted
 from fuse.engine.timeline import Timeline
 from fuse.engine.verdicts import Verdicts
-from fuse.errors import ExecutionError, VerifyError, describe
+from fuse.errors import ExecutionError, VerifyError, describe, in_units
 from fuse.plan.changing import Forms
 from fuse.plan.plan import Plan
 from fuse.plan.planner import plan as make_plan
@@ -105,6 +105,22 @@ class Engine:
         """Shapes that one place compiles before it runs uncompiled; 0: any number."""
         here = self.backend.shares_host_memory() and self.targeted is None
         return config.shape_cap() if here else 0
+
+    def memory_bounds(self) -> tuple[int, int]:
+        """Bytes that one value may have, and all of them together; 0: the device says itself."""
+        devices = range(self.backend.device_count())
+        sizes = [self.backend.memory_bytes(index) for index in devices]
+        return max(sizes), max(sizes) if self.backend.shares_host_memory() else 0
+
+    def no_memory(self, nbytes: int, held: int, largest: int, operator: str) -> str:
+        """What ``torch.OutOfMemoryError`` says at a call that asks for too much."""
+        return describe(
+            f"tpu out of memory: tried to allocate {in_units(nbytes)}; "
+            f"{in_units(held)} of {in_units(largest)} are in use",
+            operator=operator,
+            source=user_line(),
+            remedy="let go of tensors that are not needed, or compute in smaller parts",
+        )
 
     def _elsewhere(self) -> bool:
         """Whether plans are made for chunks that run on other cores than the recorder's."""

@@ -6,6 +6,7 @@
 #include "device/generator.cpp" // NOLINT
 #include "device/graphs.cpp" // NOLINT
 #include "device/kernels.cpp" // NOLINT
+#include "device/memory.cpp" // NOLINT
 #include "device/module.cpp" // NOLINT
 #include "device/other_layouts.cpp" // NOLINT
 #include "device/prepare.cpp" // NOLINT

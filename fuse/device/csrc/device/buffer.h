@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "device/memory.h"
 #include "device/promise.h"
 
 namespace fuse {
@@ -85,6 +86,13 @@ class ArrayHandle final : public c10::intrusive_ptr_target {
   void share() {
     shared_ = true;
   }
+  // How many bytes the value has, once; they are the device's until it dies.
+  void has(size_t nbytes) {
+    if (nbytes_ == 0) {
+      nbytes_ = nbytes;
+      account_held(static_cast<int64_t>(nbytes));
+    }
+  }
   // Whether a trace that has ended read the value.
   bool read() const {
     return read_;
@@ -100,6 +108,7 @@ class ArrayHandle final : public c10::intrusive_ptr_target {
   }
 
   PyObject* array_ = nullptr;
+  size_t nbytes_ = 0;
   at::Tensor host_;
   bool read_ = false;
   bool shared_ = false;
@@ -195,16 +204,8 @@ class Morgue {
   std::vector<Buffer*> dead_;
 };
 
-// Bytes behind live storages of the device: now, and the highest since the last reset.
-struct MemoryStats {
-  int64_t allocated = 0;
-  int64_t peak = 0;
-  int64_t storages = 0;
-};
-MemoryStats memory_stats();
-void reset_peak_memory();
-void account(int64_t bytes, int64_t storages);
-
+// The bytes of a value of this layout.
+size_t bytes_in(uint32_t layout);
 // The layout of a storage of `nbytes` bytes after a write to a part of it: the one it had, but
 // flat, in the writer's dtype, once the storage has grown past its value.
 uint32_t layout_of_part(const Buffer& buffer, c10::ScalarType writer, size_t nbytes);

@@ -26,6 +26,7 @@ class DeviceAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t nbytes) override {
     check_process();
+    check_room(nbytes, "an allocation");
     const auto size = static_cast<int64_t>(nbytes);
     uint32_t layout = LayoutTable::global().intern(c10::ScalarType::Byte, size);
     c10::Storage storage = make_storage(nbytes, layout, static_cast<int8_t>(current));

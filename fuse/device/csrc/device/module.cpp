@@ -162,6 +162,15 @@ PyObject* reset_peak(PyObject*, PyObject*) {
   END_HANDLE_TH_ERRORS
 }
 
+PyObject* set_bounds(PyObject*, PyObject* arguments) {
+  long long largest = 0, all = 0;
+  if (PyArg_ParseTuple(arguments, "LL", &largest, &all) == 0) {
+    return nullptr;
+  }
+  set_memory_bounds(largest, all);
+  Py_RETURN_NONE;
+}
+
 PyObject* get_device(PyObject*, PyObject*) {
   return PyLong_FromLong(current_device());
 }
@@ -248,6 +257,10 @@ PyMethodDef methods[] = {
     {"reset_stats", reset_stats, METH_NOARGS, "Set the counters to zero."},
     {"memory", memory, METH_NOARGS, "Bytes allocated, their peak, and storages alive."},
     {"reset_peak", reset_peak, METH_NOARGS, "Start the peak from the present."},
+    {"set_memory_bounds",
+     set_bounds,
+     METH_VARARGS,
+     "Bytes that one value may have, and all together; 0: the device says when it is full."},
     {"get_device", get_device, METH_NOARGS, "The current device's index."},
     {"default_generator", get_generator, METH_O, "A device's default torch.Generator."},
     {"set_device", set_device, METH_O, "Make a device current."},

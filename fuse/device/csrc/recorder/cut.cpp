@@ -272,6 +272,7 @@ void Recorder::adopt(const Plan& plan, PyObject* arrays) {
     PyObject* array = PySequence_Fast_GET_ITEM(sequence.get(), static_cast<Py_ssize_t>(at));
     Py_INCREF(array);
     buffer->array = c10::make_intrusive<ArrayHandle>(array);
+    buffer->array->has(buffer->nbytes);
     buffer->pending = false;
   }
 }

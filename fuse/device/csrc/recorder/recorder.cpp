@@ -116,6 +116,10 @@ bool Recorder::try_record(
     break_capture_here("one of its operations runs on the host");
     return false;
   }
+  if (!has_room(node->nbytes)) [[unlikely]] {
+    undo_encode();
+    refuse_memory(node->nbytes, "aten::" + info.name);
+  }
   bind(*node, op, stack);
   node->last_used = open_->serial;
   open_->first = open_->operations == 0 ? node : open_->first;
@@ -368,6 +372,7 @@ void Recorder::assign(Buffer* buffer, Array array, uint32_t layout) {
   buffer->value = -1;
   buffer->leaf = -1;
   buffer->poison.reset();
+  array->has(buffer->nbytes);
   buffer->array = std::move(array);
   buffer->layout = layout;
   buffer->pending = false;

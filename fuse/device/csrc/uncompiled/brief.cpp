@@ -15,11 +15,6 @@ constexpr size_t kMostLive = 8; // values: more are kept for a backward pass, wh
 constexpr size_t kMostMade = 1 << 16; // bytes of one result: some 5 us of an elementwise kernel
 constexpr size_t kMostRead = 1 << 19; // bytes behind one operand: weights of 128 thousand numbers
 
-size_t size_of(uint32_t layout) {
-  const Layout& known = LayoutTable::global().get(layout);
-  return static_cast<size_t>(c10::multiply_integers(known.shape)) * c10::elementSize(known.dtype);
-}
-
 bool makes_little(const TrieNode& node) {
   for (const NewTensor& made : node.tensors) {
     if (made.nbytes > kMostMade) {
@@ -27,7 +22,7 @@ bool makes_little(const TrieNode& node) {
     }
   }
   for (const Write& write : node.writes) {
-    if (size_of(write.layout) > kMostMade) {
+    if (bytes_in(write.layout) > kMostMade) {
       return false;
     }
   }
@@ -56,7 +51,7 @@ bool Recorder::is_brief(CutReason reason, size_t live) const {
     return false;
   }
   for (const Leaf& leaf : open_->leaves) {
-    if (size_of(leaf.layout) > kMostRead) {
+    if (bytes_in(leaf.layout) > kMostRead) {
       return false;
     }
   }
