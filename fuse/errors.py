@@ -39,6 +39,10 @@ class ExecutionError(FuseError):
     """A chunk failed while running; names the chunk's operations and source lines."""
 
 
+class RescueWarning(UserWarning):
+    """A chunk failed, as a whole: its operations ran one by one, and nothing is lost."""
+
+
 class KernelError(FuseError):
     """A kernel's function failed, or cannot be an operator as asked; names kernel and shapes."""
 

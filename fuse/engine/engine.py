@@ -27,11 +27,19 @@ from fuse.engine.held import HeldPlans, half_of_all_maps
 from fuse.engine.host_calls import HostCalls
 from fuse.engine.plans import Named, Plans
 from fuse.engine.recall import Recall
+from fuse.engine.rescue import rescue
 from fuse.engine.runnable import Bound, Runnable, Stage, Started, bind, bound, local_chunks
 from fuse.engine.targeted import Targeted
 from fuse.engine.timeline import Timeline
 from fuse.engine.verdicts import Verdicts
-from fuse.errors import ExecutionError, VerifyError, describe, in_units
+from fuse.errors import (
+    ExecutionError,
+    RescueWarning,
+    VerifyError,
+    describe,
+    in_units,
+    warn_or_print,
+)
 from fuse.plan.changing import Forms
 from fuse.plan.plan import Plan
 from fuse.plan.planner import plan as make_plan
@@ -67,7 +75,7 @@ class Engine:
         """Starts the backend that the settings name."""
         self.backend: Backend = get_backend(config.backend())
         self.backend.start()
-        self.chunks = 0
+        self.chunks = self.rescued = 0
         self.host_calls = HostCalls(self.backend.name)
         # The core reports to them by these names; the user's line is the frame above.
         self.ragged, self.host_fallback = self.host_calls.ragged, self.host_calls.host_fallback
@@ -307,6 +315,32 @@ class Engine:
             self.targeted.ran(runnable.planned, CUT_REASONS[reason])
         return results
 
+    def rescue(
+        self,
+        recorded: list[tuple[Node, tuple[int, ...]]],
+        live: tuple[int, ...],
+        leaves: list[Any],
+        scalars: bytes,
+        why: str,
+    ) -> tuple[list[Any], str]:
+        """What can be computed of a trace that failed: see ``rescue``.
+
+        Also returns why the rest is lost: ``why``, what the trace's own error said, unless one
+        operation is to blame. Warns where nothing is lost: it took long.
+        """
+        self.rescued += 1
+        if self._earlier:
+            self._convert(leaves)
+        trace = Trace.of(recorded)
+        arrays, text = rescue(self.backend, self._find_chunks, trace, live, leaves, scalars)
+        if all(array is not None for array in arrays):
+            warn_or_print(
+                f"a chunk failed, and its operations ran one by one instead: {why}",
+                RescueWarning,
+                2,
+            )
+        return arrays, text or why
+
     def _rebind(self, runnable: Runnable) -> None:
         """Give a plan the executables of the setting that holds now."""
         runnable.setting = self.backend.setting()
@@ -333,7 +367,7 @@ class Engine:
 
     def _convert(self, leaves: list[Any]) -> None:
         for index, array in enumerate(leaves):
-            if not self.backend.owns(array):
+            if array is not None and not self.backend.owns(array):
                 leaves[index] = self.backend.put(self._read(array), 0)
 
     def _read(self, array: Any) -> np.ndarray:
@@ -489,6 +523,7 @@ class Engine:
         """The engine's part of ``fuse.stats()``."""
         return {
             "chunks": self.chunks,
+            "rescued_traces": self.rescued,
             **self.executables.stats(),
             "background": self.compiler.stats(),
             "host_fallbacks": dict(self.host_calls.fallbacks),
@@ -497,7 +532,7 @@ class Engine:
 
     def reset_stats(self) -> None:
         """Set the counters to zero."""
-        self.chunks = 0
+        self.chunks = self.rescued = 0
         self.host_calls.reset()
         self.compiler.counts = Counts()
         self.executables.reset_stats()

@@ -12,7 +12,8 @@ def stats() -> dict[str, Any]:
     """Counters since the start or the last reset, for the whole process.
 
     Keys: ``operations`` (recorded), ``known_operations`` (of these, on a known stream),
-    ``traces``, ``cuts`` (reason -> count), ``chunks`` (executed), ``compiles``,
+    ``traces``, ``cuts`` (reason -> count), ``chunks`` (executed),
+    ``rescued_traces`` (that failed, and were run again operation by operation), ``compiles``,
     ``compile_seconds``, ``cache`` and ``cache_events``, ``host_fallbacks`` (operator ->
     count), ``shape_caps`` (operator -> places whose shapes keep changing),
     ``uncompiled_operations`` (run there, or in brief traces), ``known_calls`` (nodes of the trie),

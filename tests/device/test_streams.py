@@ -15,7 +15,7 @@ import fuse
 from fuse.device import lazy
 from fuse.errors import ExecutionError
 from tests.device.helpers import DEVICE, compile_anew, made, mode, recorder, run
-from tests.device.test_failures import fail_once
+from tests.device.test_failures import failing
 from tests.device.test_threads import SECONDS, together
 
 SIZES = ((8, 16, 4), (12, 24, 3), (6, 10, 2), (20, 9, 5))
@@ -295,14 +295,16 @@ def test_a_backward_pass_runs_on_the_stream_of_its_forward():
     assert torch.tpu.current_stream() == own
 
 
-def test_a_chunk_that_fails_takes_nothing_of_other_streams(monkeypatch: pytest.MonkeyPatch):
+def test_a_chunk_that_fails_takes_nothing_of_other_streams():
     side = torch.tpu.Stream()
     x = torch.arange(3.0, device=DEVICE)
     with torch.tpu.stream(side):
         good = x * 2
     bad = x * 3 + 1
-    fail_once(monkeypatch, lazy.engine().backend, "execute", RuntimeError("the chunk broke"))
-    with pytest.raises(ExecutionError, match="the chunk broke"):
+    with (
+        failing(lazy.engine().backend, RuntimeError("the chunk broke")),
+        pytest.raises(ExecutionError, match="the chunk broke"),
+    ):
         bad.cpu()
     with torch.tpu.stream(side):
         with pytest.raises(RuntimeError, match="the chunk broke"):
@@ -310,16 +312,16 @@ def test_a_chunk_that_fails_takes_nothing_of_other_streams(monkeypatch: pytest.M
         assert (good + x).tolist() == [0.0, 3.0, 6.0]
 
 
-def test_the_device_goes_on_where_another_stream_fails_for_a_reader(
-    monkeypatch: pytest.MonkeyPatch,
-):
+def test_the_device_goes_on_where_another_stream_fails_for_a_reader():
     side = torch.tpu.Stream()
     x = torch.arange(3.0, device=DEVICE)
     with torch.tpu.stream(side):
         bad = x.sin() * 3
     mine = x * 5
-    fail_once(monkeypatch, lazy.engine().backend, "execute", RuntimeError("the chunk broke"))
-    with pytest.raises(ExecutionError, match="the chunk broke"):
+    with (
+        failing(lazy.engine().backend, RuntimeError("the chunk broke")),
+        pytest.raises(ExecutionError, match="the chunk broke"),
+    ):
         torch.stack([mine, x, bad])
     assert torch.stack([mine, x]).tolist() == [[0.0, 5.0, 10.0], [0.0, 1.0, 2.0]]
 

@@ -36,6 +36,15 @@ void settle(const ArrayHandle& value) {
   }
 }
 
+// A failure that is said elsewhere; an interrupt goes on, and the trace stays.
+void clear_failure(python_error& error) {
+  error.restore();
+  if (PyErr_ExceptionMatches(PyExc_Exception) == 0) {
+    throw_python_error();
+  }
+  PyErr_Clear();
+}
+
 // Plans of one stream before the next one has to serve more than the trace it is made for.
 constexpr size_t kMostPlans = 4;
 
@@ -155,10 +164,8 @@ Plan* Recorder::find_plan(
   return usable;
 }
 
-Plan* Recorder::make_plan(
-    TrieNode& node, std::vector<int32_t> live, std::vector<int32_t> donatable) {
+PyRef Recorder::recorded_nodes(TrieNode& node, std::vector<TrieNode*>& path) {
   PyRef nodes = PyRef::steal(checked(PyList_New(0)));
-  std::vector<TrieNode*> path;
   for (TrieNode* step = &node; step->parent != nullptr; step = step->parent) {
     path.push_back(step);
   }
@@ -172,6 +179,13 @@ Plan* Recorder::make_plan(
     PyRef item = pack(PyRef::borrow((*step)->record.get()), int_tuple(dynamic));
     PyList_Append(nodes.get(), item.get());
   }
+  return nodes;
+}
+
+Plan* Recorder::make_plan(
+    TrieNode& node, std::vector<int32_t> live, std::vector<int32_t> donatable) {
+  std::vector<TrieNode*> path;
+  PyRef nodes = recorded_nodes(node, path);
   std::vector<int32_t> read;
   for (const Leaf& leaf : open_->leaves) {
     if (leaf.array.defined() && leaf.array->read()) {
@@ -200,18 +214,31 @@ Plan* Recorder::make_plan(
   return &node.plans.back();
 }
 
+PyObject* Recorder::leaf_array(const Leaf& leaf) const {
+  settle(*leaf.array);
+  if (leaf.array->get() == nullptr) {
+    leaf.array->replace(to_backend(*leaf.array, leaf.layout, open_->device).get());
+  }
+  return leaf.array->get();
+}
+
 PyRef Recorder::leaf_arrays() {
   PyRef arrays = PyRef::steal(checked(PyList_New(0)));
   for (const Leaf& leaf : open_->leaves) {
     if (leaf.array.defined()) {
-      settle(*leaf.array);
-      if (leaf.array->get() == nullptr) {
-        leaf.array->replace(to_backend(*leaf.array, leaf.layout, open_->device).get());
-      }
-      PyList_Append(arrays.get(), leaf.array->get());
+      PyList_Append(arrays.get(), leaf_array(leaf));
     }
   }
   return arrays;
+}
+
+PyObject* Recorder::leaf_if_any(const Leaf& leaf) const {
+  try {
+    return leaf_array(leaf);
+  } catch (python_error& error) {
+    clear_failure(error);
+    return Py_None; // a collective failed, or the device is full: what reads it is lost
+  }
 }
 
 void Recorder::keep_conversions(PyObject* arrays) {
@@ -271,19 +298,56 @@ void Recorder::adopt(const Plan& plan, PyObject* arrays) {
     }
     PyObject* array = PySequence_Fast_GET_ITEM(sequence.get(), static_cast<Py_ssize_t>(at));
     Py_INCREF(array);
-    buffer->array = c10::make_intrusive<ArrayHandle>(array);
-    buffer->array->has(buffer->nbytes);
-    buffer->pending = false;
+    give(*buffer, array);
   }
 }
 
+bool Recorder::rescue(std::string& why) {
+  if (open_->operations < 2) {
+    return false;
+  }
+  std::vector<TrieNode*> path;
+  PyRef nodes = recorded_nodes(*open_->cursor, path);
+  PyRef arrays = PyRef::steal(checked(PyList_New(0)));
+  for (const Leaf& leaf : open_->leaves) {
+    if (leaf.array.defined()) {
+      PyList_Append(arrays.get(), leaf_if_any(leaf));
+    }
+  }
+  settle_dead();
+  const std::vector<int32_t> live = live_values();
+  PyRef answer = call_engine(
+      "rescue",
+      pack(std::move(nodes), int_tuple(live), std::move(arrays), packed_words(), make_string(why)));
+  PyObject* found = PyTuple_GetItem(answer.get(), 0);
+  why = PyUnicode_AsUTF8(PyTuple_GetItem(answer.get(), 1));
+  bool whole = true;
+  for (size_t at = 0; at < live.size(); ++at) {
+    Buffer* buffer = open_->owner[static_cast<size_t>(live[at])];
+    PyObject* array = PyList_GetItem(found, static_cast<Py_ssize_t>(at));
+    if (array == Py_None) {
+      whole = false;
+    } else if (buffer != nullptr) {
+      Py_INCREF(array);
+      give(*buffer, array);
+    }
+  }
+  return whole;
+}
+
+void Recorder::give(Buffer& buffer, PyObject* array) {
+  buffer.array = c10::make_intrusive<ArrayHandle>(array);
+  buffer.array->has(buffer.nbytes);
+  buffer.pending = false;
+}
+
 void Recorder::abandon(const std::string& why) {
-  // The trace failed. What existed before it is as it was before it; what it was to make is
-  // lost, and says why when it is asked for.
+  // What existed before the trace, and was not computed, is as it was before it; what it was to
+  // make is lost, and says why when it is asked for.
   auto text = std::make_shared<std::string>(why);
   settle_dead();
   for (Leaf& leaf : open_->leaves) {
-    if (leaf.buffer != nullptr) {
+    if (leaf.buffer != nullptr && leaf.buffer->pending) {
       leaf.buffer->array = leaf.array;
       leaf.buffer->layout = leaf.layout;
       leaf.buffer->pending = false;
@@ -322,11 +386,7 @@ void Recorder::cut_locked(CutReason reason, bool ragged) {
       if (PyErr_ExceptionMatches(PyExc_Exception) == 0) {
         throw_python_error(); // an interrupt: the trace stays, and the next cut tries again
       }
-      python_error again;
-      again.persist();
-      abandon(again.what());
-      start_trace();
-      throw again;
+      fail();
     }
   }
   ++stats_.traces;
@@ -335,6 +395,23 @@ void Recorder::cut_locked(CutReason reason, bool ragged) {
     open_->mark_at = 0; // the stream has ended by itself: there is no endless loop to mark
   }
   start_trace();
+}
+
+void Recorder::fail() {
+  // GIL held, with the trace's error set in Python.
+  python_error failure;
+  failure.persist();
+  std::string why = failure.what();
+  try {
+    if (rescue(why)) {
+      return;
+    }
+  } catch (python_error& error) {
+    clear_failure(error); // what it tried to save is lost, and the trace's error says so
+  }
+  abandon(why);
+  start_trace();
+  throw failure;
 }
 
 void Recorder::learn_period() {

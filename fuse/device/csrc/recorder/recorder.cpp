@@ -356,7 +356,13 @@ Array Recorder::materialise(Buffer* buffer, CutReason reason, bool ragged) {
   Lock lock(*this);
   break_capture_here("it reads a value on the host");
   if (buffer->pending) {
-    cut_stream(*buffer->stream, reason, ragged);
+    try {
+      cut_stream(*buffer->stream, reason, ragged);
+    } catch (const std::exception&) {
+      if (buffer->pending || buffer->poison) {
+        throw;
+      } // else what failed was something else, which says so when it is read
+    }
   }
   if (buffer->poison) {
     TORCH_CHECK(false, *buffer->poison);

@@ -301,8 +301,12 @@ class Recorder {
   Plan* find_plan(
       TrieNode& node, const std::vector<int32_t>& live, const std::vector<int32_t>& donatable);
   Plan* make_plan(TrieNode& node, std::vector<int32_t> live, std::vector<int32_t> donatable);
+  // The calls that lead to a node, as the engine made them, and their nodes in reverse.
+  static PyRef recorded_nodes(TrieNode& node, std::vector<TrieNode*>& path);
   void execute(Plan& plan, CutReason reason);
   PyRef leaf_arrays();
+  PyObject* leaf_array(const Leaf& leaf) const;
+  PyObject* leaf_if_any(const Leaf& leaf) const; // else None
   void keep_conversions(PyObject* arrays);
   PyRef packed_words() const;
 
@@ -316,6 +320,10 @@ class Recorder {
   static void expect(const Plan& plan);
 
   void adopt(const Plan& plan, PyObject* arrays);
+  static void give(Buffer& buffer, PyObject* array);
+  // The trace failed: computes of it what can be; throws its error if that was not everything.
+  void fail();
+  bool rescue(std::string& why);
   void abandon(const std::string& why);
   void start_trace();
   // Forgets what no trace has come by for longest, until this many nodes are left.
