@@ -19,7 +19,6 @@ import torch
 from fuse.device import lazy, unused
 
 _lock = threading.RLock()
-_TYPE = int(torch._C._autograd.DeviceType.PrivateUse1)
 __path__ = [str(pathlib.Path(__file__).parents[1] / "torch_tpu")]
 _SUBMODULES = frozenset({"compiler", "ops", "optimizers", "pallas", "profiler"})
 
@@ -214,19 +213,18 @@ class Event(torch.Event):
 def current_stream(which: Any = None) -> torch.Stream:
     """The calling thread's current stream."""
     _lazy_init()
-    return _as_stream(torch.accelerator.current_stream(_index(which)))
+    found = torch.accelerator.current_stream(_index(which))
+    return _as_stream(found, found.stream_id)
 
 
 def default_stream(which: Any = None) -> torch.Stream:
     """The stream on which the first thread that used the device began."""
     _lazy_init()
-    return _as_stream(torch.Stream(stream_id=0, device_index=_index(which), device_type=_TYPE))
+    return _as_stream(torch.accelerator.current_stream(_index(which)), 0)
 
 
-def _as_stream(found: torch.Stream) -> torch.Stream:
-    return Stream(
-        stream_id=found.stream_id, device_index=found.device_index, device_type=found.device_type
-    )
+def _as_stream(like: torch.Stream, number: int) -> torch.Stream:
+    return Stream(stream_id=number, device_index=like.device_index, device_type=like.device_type)
 
 
 @contextlib.contextmanager
