@@ -171,6 +171,17 @@ PyObject* set_bounds(PyObject*, PyObject* arguments) {
   Py_RETURN_NONE;
 }
 
+// Calls `self`, whatever the arguments, without running a line of Python where it does not.
+PyObject* call_plainly(PyObject* self, PyObject*) {
+  return PyObject_CallNoArgs(self);
+}
+
+PyObject* without_arguments(PyObject*, PyObject* function) {
+  static PyMethodDef plainly{
+      "call_plainly", call_plainly, METH_VARARGS, "Calls a function without its arguments."};
+  return PyCFunction_New(&plainly, function);
+}
+
 PyObject* get_device(PyObject*, PyObject*) {
   return PyLong_FromLong(current_device());
 }
@@ -261,6 +272,10 @@ PyMethodDef methods[] = {
      set_bounds,
      METH_VARARGS,
      "Bytes that one value may have, and all together; 0: the device says when it is full."},
+    {"without_arguments",
+     without_arguments,
+     METH_O,
+     "What calls a function and drops the arguments, not itself a function of Python's."},
     {"get_device", get_device, METH_NOARGS, "The current device's index."},
     {"default_generator", get_generator, METH_O, "A device's default torch.Generator."},
     {"set_device", set_device, METH_O, "Make a device current."},
