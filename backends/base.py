@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -142,6 +142,14 @@ class Backend(ABC):
     def memory_bytes(self, device: int) -> int:
         """Bytes that one device may use: the host's memory, where it has none of its own."""
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+    def collector(self) -> tuple[Callable[..., object], Callable[[], object]] | None:
+        """The function among ``gc.callbacks`` that is the runtime's, and the one it calls.
+
+        An interrupt that meets a function of Python's there is printed and lost; the second one is
+        none. ``None`` where there is nothing to replace.
+        """
+        return None
 
     @abstractmethod
     def has_rule(self, overload: str) -> bool:

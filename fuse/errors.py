@@ -39,6 +39,10 @@ class ExecutionError(FuseError):
     """A chunk failed while running; names the chunk's operations and source lines."""
 
 
+class RescueWarning(UserWarning):
+    """A chunk failed, as a whole: its operations ran one by one, and nothing is lost."""
+
+
 class KernelError(FuseError):
     """A kernel's function failed, or cannot be an operator as asked; names kernel and shapes."""
 
@@ -76,6 +80,15 @@ def describe(
     if remedy:
         parts.append(f"  way out: {remedy}")
     return "\n".join(parts)
+
+
+def in_units(nbytes: int) -> str:
+    """A size as people read it: ``4.00 TiB``."""
+    size, units = float(nbytes), ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"]
+    while size >= 1024 and len(units) > 1:
+        size /= 1024
+        units.pop(0)
+    return f"{size:.2f} {units[0]}" if units[0] != "bytes" else f"{nbytes} bytes"
 
 
 def warn_or_print(text: str, category: type[Warning], stacklevel: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -12,6 +12,7 @@ import jaxlib
 import ml_dtypes  # noqa: F401  (registers bfloat16 and the float8 types with NumPy)
 import numpy as np
 import torch
+from jax._src import lib as jax_lib
 
 import fuse.backends.xla.rules  # noqa: F401  (fills the table of rules)
 from fuse import config
@@ -105,6 +106,11 @@ class XlaBackend(Backend):
     def compile_with(self, options: Mapping[str, str | bool | int | float]) -> None:  # noqa: D102
         self.options = dict(options)
         self.__dict__.pop("_fingerprint", None)
+
+    def collector(self) -> tuple[Callable[..., object], Callable[[], object]] | None:  # noqa: D102
+        callback = getattr(jax_lib, "_xla_gc_callback", None)
+        collect = getattr(getattr(jax_lib, "_jax", None), "collect_garbage", None)
+        return None if callback is None or collect is None else (callback, collect)
 
     def memory_bytes(self, device: int) -> int:  # noqa: D102
         known = self.devices[device].memory_stats() or {}

@@ -168,6 +168,8 @@ def _start() -> None:
     native.set_limit(instance.max_operations)
     native.set_shape_cap(instance.shape_cap)
     native.set_brief_calls(instance.brief_calls)
+    native.set_memory_bounds(*instance.memory_bounds())
+    _keep_interrupts(native, instance.backend.collector())
     _pid = os.getpid()
     _state.update(core=native, engine=instance, meta=meta.register())
     _state["composites"] = composites.register()
@@ -192,6 +194,7 @@ def switch_backend(name: str) -> None:
         engine().switch(name)
         core().set_brief_calls(engine().brief_calls)
         core().set_shape_cap(engine().shape_cap)
+        core().set_memory_bounds(*engine().memory_bounds())
 
 
 def forget() -> None:
@@ -213,6 +216,13 @@ def set_target(targeted: Any) -> None:
     engine().set_target(targeted)
     native.set_brief_calls(engine().brief_calls)
     native.set_shape_cap(engine().shape_cap)
+
+
+def _keep_interrupts(native: ModuleType, collector: Any) -> None:
+    """Have the runtime's garbage collected without a function of Python's, where a signal's
+    exception would be lost."""
+    if collector is not None and collector[0] in gc.callbacks:
+        gc.callbacks[gc.callbacks.index(collector[0])] = native.without_arguments(collector[1])
 
 
 def _make_generators(native: ModuleType, count: int) -> tuple[torch.Generator, ...]:

@@ -1,7 +1,6 @@
 """``torch.tpu``: what PyTorch and its users expect of a device module.
 
-Names, arguments and meanings follow ``torch.cuda`` and ``torch.accelerator``. Every
-device has one in-order queue, so all streams are the same one.
+Names, arguments and meanings follow ``torch.cuda`` and ``torch.accelerator``.
 """
 
 from __future__ import annotations
@@ -176,14 +175,18 @@ def is_autocast_enabled() -> bool:
     return torch.is_autocast_enabled("tpu")
 
 
-# ---- streams and events: one in-order queue ------------------------------------------------
+# ---- streams and events: docs/streams.md ----------------------------------------------------
 
 
 class Stream(torch.Stream):
-    """The device's one queue; every stream is it."""
+    """A queue of calls, which become programs of their own: see docs/streams.md.
+
+    Every thread begins on a stream of its own. What one makes and another reads is ordered by
+    itself. There are 32 to be made, which are then handed out again, as on CUDA.
+    """
 
     def __new__(cls, device: Any = None, priority: int = 0, **kwargs: Any) -> Stream:
-        """A stream on ``device``."""
+        """A stream on ``device``; the device has no priorities."""
         _lazy_init()
         if "stream_id" in kwargs:
             return super().__new__(cls, **kwargs)
@@ -191,7 +194,7 @@ class Stream(torch.Stream):
 
 
 class Event(torch.Event):
-    """A point in the queue; complete once what was recorded before it has run.
+    """A point on a stream; complete once what was recorded on it before has run.
 
     Recording one neither hands on nor waits, unless it times: it remembers the position.
     """
@@ -202,29 +205,47 @@ class Event(torch.Event):
         return super().__new__(cls, device="tpu", enable_timing=enable_timing, blocking=blocking)
 
     def record(self, stream: torch.Stream | None = None) -> Event:  # type: ignore[override]
-        """Remember the present position of the queue; returns the event."""
+        """Remember the present position of a stream, the current one's; returns the event."""
         super().record(stream)
         return self
 
 
 def current_stream(which: Any = None) -> torch.Stream:
-    """The current stream: always the default one."""
-    return Stream(which)
+    """The calling thread's current stream."""
+    _lazy_init()
+    found = torch.accelerator.current_stream(_index(which))
+    return _as_stream(found, found.stream_id)
 
 
 def default_stream(which: Any = None) -> torch.Stream:
-    """The device's queue."""
-    return Stream(which)
+    """The stream on which the first thread that used the device began."""
+    _lazy_init()
+    return _as_stream(torch.accelerator.current_stream(_index(which)), 0)
+
+
+def _as_stream(like: torch.Stream, number: int) -> torch.Stream:
+    return Stream(stream_id=number, device_index=like.device_index, device_type=like.device_type)
 
 
 @contextlib.contextmanager
 def stream(chosen: torch.Stream | None) -> Iterator[None]:
-    """Run the block on ``chosen``; there is one queue, so nothing changes."""
-    yield
+    """Run the block on ``chosen``, and on its device; ``None`` changes nothing."""
+    if chosen is None:
+        yield
+        return
+    with device(chosen.device):
+        before = torch.accelerator.current_stream(chosen.device)
+        torch.accelerator.set_stream(chosen)
+        try:
+            yield
+        finally:
+            torch.accelerator.set_stream(before)
 
 
-def set_stream(chosen: torch.Stream) -> None:
-    """Make a stream current; there is one queue, so nothing changes."""
+def set_stream(chosen: torch.Stream | None) -> None:
+    """Make a stream the calling thread's current one; ``None`` changes nothing."""
+    if chosen is not None:
+        torch.accelerator.set_stream(chosen)
 
 
 # ---- random state ---------------------------------------------------------------------------

@@ -27,11 +27,19 @@ from fuse.engine.held import HeldPlans, half_of_all_maps
 from fuse.engine.host_calls import HostCalls
 from fuse.engine.plans import Named, Plans
 from fuse.engine.recall import Recall
+from fuse.engine.rescue import rescue
 from fuse.engine.runnable import Bound, Runnable, Stage, Started, bind, bound, local_chunks
 from fuse.engine.targeted import Targeted
 from fuse.engine.timeline import Timeline
 from fuse.engine.verdicts import Verdicts
-from fuse.errors import ExecutionError, VerifyError, describe
+from fuse.errors import (
+    ExecutionError,
+    RescueWarning,
+    VerifyError,
+    describe,
+    in_units,
+    warn_or_print,
+)
 from fuse.plan.changing import Forms
 from fuse.plan.plan import Plan
 from fuse.plan.planner import plan as make_plan
@@ -55,6 +63,7 @@ CUT_REASONS = (
     "every_operation",
     "device_change",
     "compiled",
+    "other_stream",
 )
 """The closed list of why a trace is cut, numbered as in csrc/recorder.h."""
 
@@ -66,7 +75,7 @@ class Engine:
         """Starts the backend that the settings name."""
         self.backend: Backend = get_backend(config.backend())
         self.backend.start()
-        self.chunks = 0
+        self.chunks = self.rescued = 0
         self.host_calls = HostCalls(self.backend.name)
         # The core reports to them by these names; the user's line is the frame above.
         self.ragged, self.host_fallback = self.host_calls.ragged, self.host_calls.host_fallback
@@ -105,6 +114,22 @@ class Engine:
         """Shapes that one place compiles before it runs uncompiled; 0: any number."""
         here = self.backend.shares_host_memory() and self.targeted is None
         return config.shape_cap() if here else 0
+
+    def memory_bounds(self) -> tuple[int, int]:
+        """Bytes that one value may have, and all of them together; 0: the device says itself."""
+        devices = range(self.backend.device_count())
+        sizes = [self.backend.memory_bytes(index) for index in devices]
+        return max(sizes), max(sizes) if self.backend.shares_host_memory() else 0
+
+    def no_memory(self, nbytes: int, held: int, largest: int, operator: str) -> str:
+        """What ``torch.OutOfMemoryError`` says at a call that asks for too much."""
+        return describe(
+            f"tpu out of memory: tried to allocate {in_units(nbytes)}; "
+            f"{in_units(held)} of {in_units(largest)} are in use",
+            operator=operator,
+            source=user_line(),
+            remedy="let go of tensors that are not needed, or compute in smaller parts",
+        )
 
     def _elsewhere(self) -> bool:
         """Whether plans are made for chunks that run on other cores than the recorder's."""
@@ -293,6 +318,32 @@ class Engine:
             self.targeted.ran(runnable.planned, CUT_REASONS[reason])
         return results
 
+    def rescue(
+        self,
+        recorded: list[tuple[Node, tuple[int, ...]]],
+        live: tuple[int, ...],
+        leaves: list[Any],
+        scalars: bytes,
+        why: str,
+    ) -> tuple[list[Any], str]:
+        """What can be computed of a trace that failed: see ``rescue``.
+
+        Also returns why the rest is lost: ``why``, what the trace's own error said, unless one
+        operation is to blame. Warns where nothing is lost: it took long.
+        """
+        self.rescued += 1
+        if self._earlier:
+            self._convert(leaves)
+        trace = Trace.of(recorded)
+        arrays, text = rescue(self.backend, self._find_chunks, trace, live, leaves, scalars)
+        if all(array is not None for array in arrays):
+            warn_or_print(
+                f"a chunk failed, and its operations ran one by one instead: {why}",
+                RescueWarning,
+                2,
+            )
+        return arrays, text or why
+
     def _rebind(self, runnable: Runnable) -> None:
         """Give a plan the executables of the setting that holds now."""
         runnable.setting = self.backend.setting()
@@ -319,7 +370,7 @@ class Engine:
 
     def _convert(self, leaves: list[Any]) -> None:
         for index, array in enumerate(leaves):
-            if not self.backend.owns(array):
+            if array is not None and not self.backend.owns(array):
                 leaves[index] = self.backend.put(self._read(array), 0)
 
     def _read(self, array: Any) -> np.ndarray:
@@ -475,6 +526,7 @@ class Engine:
         """The engine's part of ``fuse.stats()``."""
         return {
             "chunks": self.chunks,
+            "rescued_traces": self.rescued,
             **self.executables.stats(),
             "background": self.compiler.stats(),
             "host_fallbacks": dict(self.host_calls.fallbacks),
@@ -483,7 +535,7 @@ class Engine:
 
     def reset_stats(self) -> None:
         """Set the counters to zero."""
-        self.chunks = 0
+        self.chunks = self.rescued = 0
         self.host_calls.reset()
         self.compiler.counts = Counts()
         self.executables.reset_stats()

@@ -12,13 +12,15 @@ def stats() -> dict[str, Any]:
     """Counters since the start or the last reset, for the whole process.
 
     Keys: ``operations`` (recorded), ``known_operations`` (of these, on a known stream),
-    ``traces``, ``cuts`` (reason -> count), ``chunks`` (executed), ``compiles``,
+    ``traces``, ``cuts`` (reason -> count), ``chunks`` (executed),
+    ``rescued_traces`` (that failed, and were run again operation by operation), ``compiles``,
     ``compile_seconds``, ``cache`` and ``cache_events``, ``host_fallbacks`` (operator ->
     count), ``shape_caps`` (operator -> places whose shapes keep changing),
     ``uncompiled_operations`` (run there, or in brief traces), ``known_calls`` (nodes of the trie),
     ``prunes`` (how often the least recent half of them was forgotten),
     ``started_early`` (traces whose first chunks ran while they were recorded) and
-    ``started_in_vain`` (those that ended otherwise, or failed: what they made was dropped).
+    ``started_in_vain`` (those that ended otherwise, or failed: what they made was dropped), and
+    ``streams`` (made so far, which is no counter: threads' own, and those of the program).
 
     ``background`` (``FUSE_COMPILE=background``) counts executables that are ``pending``,
     ``compiled`` and ``failed``, and ``uncompiled_chunks``: runs of chunks that had none yet.

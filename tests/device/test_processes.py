@@ -189,6 +189,31 @@ def test_a_handler_of_the_programs_own_loses_none_either():
     assert run(ALARMED) == "40 True\n"
 
 
+COLLECTED = """
+import gc, os, signal, threading, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
+import torch
+(torch.ones(3, device="tpu") + 1).cpu()
+caught = 0
+for _ in range(20):
+    # During the collection, which takes longer: what runs at its end meets the interrupt first.
+    timer = threading.Timer(0.01, os.kill, (os.getpid(), signal.SIGINT))
+    try:
+        timer.start()
+        while timer.is_alive():
+            gc.collect()
+        time.sleep(0.01)
+    except KeyboardInterrupt:
+        caught += 1
+    timer.join()
+print(caught)
+"""
+
+
+def test_an_interrupt_during_a_garbage_collection_is_not_lost():
+    assert run(COLLECTED) == "20\n"
+
+
 @pytest.mark.slow
 def test_a_killed_process_leaves_nothing_in_the_way():
     process = start(

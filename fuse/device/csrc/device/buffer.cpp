@@ -15,6 +15,7 @@ ArrayHandle::~ArrayHandle() {
   if (array_ != nullptr) {
     release_later(array_);
   }
+  account_held(-static_cast<int64_t>(nbytes_));
 }
 
 LayoutTable& LayoutTable::global() {
@@ -72,9 +73,9 @@ Morgue& Morgue::global() {
 
 void Morgue::add(Buffer* buffer) {
   // A trace points at live buffers only, so one that none pointed at stays so: no lock for it.
-  if (buffer->tracked.load(std::memory_order_acquire)) {
+  if (buffer->traces.load(std::memory_order_acquire) != 0) {
     std::lock_guard<std::mutex> guard(mutex_);
-    if (buffer->tracked.load(std::memory_order_relaxed)) {
+    if (buffer->traces.load(std::memory_order_relaxed) != 0) {
       dead_.push_back(buffer);
       return;
     }
@@ -87,28 +88,6 @@ std::vector<Buffer*> Morgue::take() {
   std::lock_guard<std::mutex> guard(mutex_);
   dead.swap(dead_);
   return dead;
-}
-
-namespace {
-std::atomic<int64_t> allocated{0};
-std::atomic<int64_t> peak{0};
-std::atomic<int64_t> live_storages{0};
-} // namespace
-
-MemoryStats memory_stats() {
-  return {allocated.load(), peak.load(), live_storages.load()};
-}
-
-void reset_peak_memory() {
-  peak.store(allocated.load());
-}
-
-void account(int64_t bytes, int64_t storages) {
-  int64_t now = allocated.fetch_add(bytes, std::memory_order_relaxed) + bytes;
-  live_storages.fetch_add(storages, std::memory_order_relaxed);
-  int64_t seen = peak.load(std::memory_order_relaxed);
-  while (now > seen && !peak.compare_exchange_weak(seen, now, std::memory_order_relaxed)) {
-  }
 }
 
 void delete_buffer(void* context) {
@@ -140,6 +119,7 @@ c10::Storage make_storage(size_t nbytes, uint32_t layout, int8_t device) {
 
 void resize_storage(c10::StorageImpl& storage, size_t nbytes) {
   auto* buffer = static_cast<Buffer*>(storage.data_ptr().get_context());
+  check_room(nbytes, "aten::resize_");
   account(static_cast<int64_t>(nbytes) - static_cast<int64_t>(buffer->nbytes), 0);
   buffer->nbytes = nbytes;
   storage.set_nbytes(nbytes);
@@ -156,13 +136,13 @@ void resize_contiguous(const at::TensorBase& tensor, c10::IntArrayRef sizes) {
   }
 }
 
+size_t bytes_in(uint32_t layout) {
+  const Layout& known = LayoutTable::global().get(layout);
+  return static_cast<size_t>(c10::multiply_integers(known.shape)) * c10::elementSize(known.dtype);
+}
+
 uint32_t layout_of_part(const Buffer& buffer, c10::ScalarType writer, size_t nbytes) {
-  const Layout& layout = LayoutTable::global().get(buffer.layout);
-  size_t known = c10::elementSize(layout.dtype);
-  for (int64_t size : layout.shape) {
-    known *= static_cast<size_t>(size);
-  }
-  if (known >= nbytes) {
+  if (bytes_in(buffer.layout) >= nbytes) {
     return buffer.layout;
   }
   const auto elements = static_cast<int64_t>(nbytes / c10::elementSize(writer));

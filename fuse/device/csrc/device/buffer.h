@@ -16,9 +16,12 @@
 #include <utility>
 #include <vector>
 
+#include "device/memory.h"
 #include "device/promise.h"
 
 namespace fuse {
+
+struct OpenTrace;
 
 // One value: a backend array, host memory, or both. Dropping the last handle needs no GIL:
 // the Python reference is queued and released by the next thread that holds it.
@@ -83,6 +86,13 @@ class ArrayHandle final : public c10::intrusive_ptr_target {
   void share() {
     shared_ = true;
   }
+  // How many bytes the value has, once; they are the device's until it dies.
+  void has(size_t nbytes) {
+    if (nbytes_ == 0) {
+      nbytes_ = nbytes;
+      account_held(static_cast<int64_t>(nbytes));
+    }
+  }
   // Whether a trace that has ended read the value.
   bool read() const {
     return read_;
@@ -98,6 +108,7 @@ class ArrayHandle final : public c10::intrusive_ptr_target {
   }
 
   PyObject* array_ = nullptr;
+  size_t nbytes_ = 0;
   at::Tensor host_;
   bool read_ = false;
   bool shared_ = false;
@@ -127,9 +138,25 @@ class LayoutTable {
   std::unordered_multimap<size_t, uint32_t> index_;
 };
 
+// What one thread says with it, whoever sees it sees what was written before.
+class Flag {
+ public:
+  Flag& operator=(bool value) {
+    value_.store(value, std::memory_order_release);
+    return *this;
+  }
+  operator bool() const { // NOLINT(google-explicit-constructor)
+    return value_.load(std::memory_order_acquire);
+  }
+
+ private:
+  std::atomic<bool> value_{false};
+};
+
 // The state behind one storage. Fields change only under the recorder's mutex, or
 // while nobody else can see the buffer (at birth and at death).
 struct Buffer {
+  OpenTrace* stream = nullptr; // whose trace `trace` is
   uint64_t trace = 0; // serial of the trace in which `value` is meant
   int32_t value = -1; // value number in that trace
   int32_t leaf = -1; // its place among that trace's leaves, -1 for none
@@ -137,11 +164,18 @@ struct Buffer {
   Array array; // the concrete value; null while pending or uninitialised
   size_t nbytes = 0;
   int8_t device = 0;
-  bool pending = false; // the value is a result of the trace being recorded
+  Flag pending; // the value is a result of a trace being recorded
   bool ragged = false; // made where shapes keep changing: see Recorder::storms
-  std::atomic<bool> tracked{false}; // a trace points here: death goes through the morgue
+  std::atomic<uint32_t> traces{0}; // that point here: death goes through the morgue
   std::shared_ptr<std::string> poison; // why the value was lost, if it was
 
+  // A trace points here, or does not any more. Under the recorder's mutex.
+  void held() {
+    traces.store(traces.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  }
+  void let_go() {
+    traces.store(traces.load(std::memory_order_relaxed) - 1, std::memory_order_release);
+  }
   // The data pointer is the buffer's own address. Null for a storage that is not the device's.
   static Buffer* of(const at::TensorBase& tensor) {
     return static_cast<Buffer*>(tensor.unsafeGetTensorImpl()->unsafe_storage().data_ptr().get());
@@ -170,16 +204,8 @@ class Morgue {
   std::vector<Buffer*> dead_;
 };
 
-// Bytes behind live storages of the device: now, and the highest since the last reset.
-struct MemoryStats {
-  int64_t allocated = 0;
-  int64_t peak = 0;
-  int64_t storages = 0;
-};
-MemoryStats memory_stats();
-void reset_peak_memory();
-void account(int64_t bytes, int64_t storages);
-
+// The bytes of a value of this layout.
+size_t bytes_in(uint32_t layout);
 // The layout of a storage of `nbytes` bytes after a write to a part of it: the one it had, but
 // flat, in the writer's dtype, once the storage has grown past its value.
 uint32_t layout_of_part(const Buffer& buffer, c10::ScalarType writer, size_t nbytes);

@@ -26,6 +26,7 @@ class DeviceAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t nbytes) override {
     check_process();
+    check_room(nbytes, "an allocation");
     const auto size = static_cast<int64_t>(nbytes);
     uint32_t layout = LayoutTable::global().intern(c10::ScalarType::Byte, size);
     c10::Storage storage = make_storage(nbytes, layout, static_cast<int8_t>(current));
@@ -87,9 +88,10 @@ bool is_idle() {
   return call_engine("idle", pack()).get() == Py_True;
 }
 
-// One in-order queue a device: every stream is the default stream, an event is complete
-// once everything recorded before it has run. Recording one hands nothing on and waits for nothing:
-// it remembers how far the stream had come.
+// Every thread begins on a stream of its own: see Streams. What one stream makes and another reads
+// is ordered by itself, so that to block needs nothing. An event is complete once what its stream
+// had recorded has run. Recording one hands nothing on and waits for nothing: it remembers how far
+// the stream had come.
 class GuardImpl final : public c10::impl::DeviceGuardImplInterface {
  public:
   c10::DeviceType type() const override {
@@ -116,55 +118,61 @@ class GuardImpl final : public c10::impl::DeviceGuardImplInterface {
   // and autograd has none where the process's first pass came before the device's start.
   c10::Stream getStream(c10::Device device) const override {
     c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
-    return c10::Stream(c10::Stream::DEFAULT, device);
+    return stream_of(device, Streams::global().here().id.load(std::memory_order_relaxed));
   }
   c10::Stream getDefaultStream(c10::Device device) const override {
-    return getStream(device);
+    return c10::Stream(c10::Stream::DEFAULT, device);
   }
   c10::Stream getNewStream(c10::Device device, int) const override {
-    return getStream(device);
+    return stream_of(device, Streams::global().next_of_pool());
   }
   c10::Stream getStreamFromGlobalPool(c10::Device device, bool) const override {
-    return getStream(device);
+    return getNewStream(device, 0);
   }
+  // Autograd makes the stream of a call's forward current for its backward, on whichever thread.
   c10::Stream exchangeStream(c10::Stream stream) const override {
-    return getStream(stream.device());
+    return stream_of(stream.device(), Streams::global().exchange(stream.id()));
   }
   c10::DeviceIndex deviceCount() const noexcept override {
     return static_cast<c10::DeviceIndex>(devices.load());
   }
-  bool queryStream(const c10::Stream&) const override {
-    return true;
+  bool queryStream(const c10::Stream& stream) const override {
+    hand_on(position(stream));
+    return is_idle();
   }
-  void synchronizeStream(const c10::Stream&) const override {
-    synchronize();
+  void synchronizeStream(const c10::Stream& stream) const override {
+    hand_on(position(stream));
+    await_device();
   }
   void synchronizeDevice(const c10::DeviceIndex) const override {
     synchronize();
   }
-  void record(void** event, const c10::Stream&, const c10::DeviceIndex, const c10::EventFlag flag)
-      const override {
+  void record(
+      void** event,
+      const c10::Stream& stream,
+      const c10::DeviceIndex,
+      const c10::EventFlag flag) const override {
     if (*event == nullptr) {
       *event = new EventPoint;
     }
     auto& point = *static_cast<EventPoint*>(*event);
     if (flag == c10::EventFlag::BACKEND_DEFAULT) { // it times: what came before has to have run
-      synchronize();
+      synchronizeStream(stream);
       point.milliseconds = now_milliseconds();
     }
-    point.at = Recorder::global().position();
+    point.at = position(stream);
   }
   void block(void*, const c10::Stream&) const override {}
   bool queryEvent(void* event) const override {
     if (event == nullptr) {
       return true;
     }
-    hand_on(event);
+    hand_on(static_cast<EventPoint*>(event)->at);
     return is_idle();
   }
   void synchronizeEvent(void* event) const override {
     if (event != nullptr) {
-      hand_on(event);
+      hand_on(static_cast<EventPoint*>(event)->at);
       await_device();
     }
   }
@@ -179,18 +187,22 @@ class GuardImpl final : public c10::impl::DeviceGuardImplInterface {
   }
 
  private:
-  // Where in the queue an event was recorded.
+  // Where on its stream an event was recorded.
   struct EventPoint {
     Position at;
     double milliseconds = 0;
   };
 
-  // Hands on what had been recorded when the event was.
-  static void hand_on(const void* event) {
-    const Position& at = static_cast<const EventPoint*>(event)->at;
-    if (at.operations != 0 && Recorder::global().position().trace == at.trace) {
-      Recorder::global().cut(CutReason::Synchronize);
-    }
+  static c10::Stream stream_of(c10::Device device, int64_t id) {
+    const c10::DeviceIndex index = device.index() < 0 ? current : device.index();
+    return c10::Stream(c10::Stream::UNSAFE, c10::Device(kDevice, index), id);
+  }
+  static Position position(const c10::Stream& stream) {
+    return Recorder::global().position(Streams::global().find(stream.id()));
+  }
+  // Hands on what had been recorded there.
+  static void hand_on(const Position& position) {
+    Recorder::global().cut_at(position, CutReason::Synchronize);
   }
 };
 
@@ -284,7 +296,7 @@ c10::DeviceIndex current_device() {
 }
 
 void synchronize() {
-  Recorder::global().cut(CutReason::Synchronize);
+  Recorder::global().cut_all(CutReason::Synchronize);
   await_device();
 }
 

@@ -57,6 +57,7 @@ at::Tensor new_tensor(
   check_process();
   const size_t nbytes =
       at::detail::computeStorageNbytes(sizes, strides, c10::scalarTypeToTypeMeta(dtype).itemsize());
+  check_room(nbytes, "aten::empty");
   c10::SmallVector<int64_t, 6> shape;
   uint32_t layout = 0;
   if (physical_shape(sizes, strides, shape)) {

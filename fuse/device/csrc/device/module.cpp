@@ -87,7 +87,12 @@ PyObject* set_brief_calls(PyObject*, PyObject* argument) {
 
 PyObject* cut(PyObject*, PyObject* argument) {
   HANDLE_TH_ERRORS
-  Recorder::global().cut(static_cast<CutReason>(PyLong_AsLong(argument)));
+  const auto reason = static_cast<CutReason>(PyLong_AsLong(argument));
+  if (reason == CutReason::Synchronize) {
+    Recorder::global().cut_all(reason);
+  } else {
+    Recorder::global().cut(reason);
+  }
   Py_RETURN_NONE;
   END_HANDLE_TH_ERRORS
 }
@@ -112,7 +117,7 @@ PyObject* stats(PyObject*, PyObject*) {
     }
   }
   return checked(Py_BuildValue(
-      "{s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:N}",
+      "{s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:N}",
       "operations",
       stats.operations,
       "known_operations",
@@ -129,6 +134,8 @@ PyObject* stats(PyObject*, PyObject*) {
       stats.started_early,
       "started_in_vain",
       stats.started_in_vain,
+      "streams",
+      static_cast<unsigned long long>(Streams::global().all().size()),
       "cuts",
       cuts.release()));
   END_HANDLE_TH_ERRORS
@@ -153,6 +160,26 @@ PyObject* reset_peak(PyObject*, PyObject*) {
   reset_peak_memory();
   Py_RETURN_NONE;
   END_HANDLE_TH_ERRORS
+}
+
+PyObject* set_bounds(PyObject*, PyObject* arguments) {
+  long long largest = 0, all = 0;
+  if (PyArg_ParseTuple(arguments, "LL", &largest, &all) == 0) {
+    return nullptr;
+  }
+  set_memory_bounds(largest, all);
+  Py_RETURN_NONE;
+}
+
+// Calls `self`, whatever the arguments, without running a line of Python where it does not.
+PyObject* call_plainly(PyObject* self, PyObject*) {
+  return PyObject_CallNoArgs(self);
+}
+
+PyObject* without_arguments(PyObject*, PyObject* function) {
+  static PyMethodDef plainly{
+      "call_plainly", call_plainly, METH_VARARGS, "Calls a function without its arguments."};
+  return PyCFunction_New(&plainly, function);
 }
 
 PyObject* get_device(PyObject*, PyObject*) {
@@ -231,7 +258,7 @@ PyMethodDef methods[] = {
     {"set_most_nodes", set_most_nodes, METH_O, "Calls that the trie of known streams may hold."},
     {"set_shape_cap", set_shape_cap, METH_O, "Shapes one place may have before it is capped."},
     {"set_brief_calls", set_brief_calls, METH_O, "Calls up to which a trace is brief; 0: none."},
-    {"cut", cut, METH_O, "Cut with the reason of this number."},
+    {"cut", cut, METH_O, "Cut with the reason of this number; every stream to synchronise."},
     {"graph", make_graph, METH_O, "A compiled graph; takes whether its calls stand alone."},
     {"replay", fast(replay_graph), METH_FASTCALL, "Record a graph that is known here, or None."},
     {"begin_capture", fast(begin_capture), METH_FASTCALL, "What follows is a graph's."},
@@ -241,6 +268,14 @@ PyMethodDef methods[] = {
     {"reset_stats", reset_stats, METH_NOARGS, "Set the counters to zero."},
     {"memory", memory, METH_NOARGS, "Bytes allocated, their peak, and storages alive."},
     {"reset_peak", reset_peak, METH_NOARGS, "Start the peak from the present."},
+    {"set_memory_bounds",
+     set_bounds,
+     METH_VARARGS,
+     "Bytes that one value may have, and all together; 0: the device says when it is full."},
+    {"without_arguments",
+     without_arguments,
+     METH_O,
+     "What calls a function and drops the arguments, not itself a function of Python's."},
     {"get_device", get_device, METH_NOARGS, "The current device's index."},
     {"default_generator", get_generator, METH_O, "A device's default torch.Generator."},
     {"set_device", set_device, METH_O, "Make a device current."},

@@ -49,6 +49,7 @@ at::Tensor adopt_array(
   Py_INCREF(array);
   auto handle = c10::make_intrusive<ArrayHandle>(array);
   handle->share();
+  handle->has(nbytes);
   Buffer::of(tensor)->array = std::move(handle);
   return tensor;
 }

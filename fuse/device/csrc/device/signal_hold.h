@@ -29,7 +29,9 @@ class SignalHold {
     sigemptyset(&ours.sa_mask);
     for (size_t at = 0; at < kSignals.size(); ++at) {
       sigaction(kSignals[at], nullptr, &before_[at]);
-      if (handled(before_[at])) {
+      if (before_[at].sa_handler == &note) {
+        before_[at].sa_handler = SIG_IGN; // an outer one holds it
+      } else if (handled(before_[at])) {
         noted_[at] = 0;
         sigaction(kSignals[at], &ours, nullptr);
       }

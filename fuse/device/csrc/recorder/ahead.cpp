@@ -11,8 +11,8 @@ namespace fuse {
 
 void Recorder::start_ahead(TrieNode& node) {
   const Ahead& ahead = *node.ahead;
-  const bool more = started_.at != nullptr;
-  if (more && started_.handle.get() != ahead.handle.get()) {
+  const bool more = open_->started.at != nullptr;
+  if (more && open_->started.handle.get() != ahead.handle.get()) {
     drop_started(); // another plan's stages: this one's first ones have not been started
     return;
   }
@@ -21,9 +21,9 @@ void Recorder::start_ahead(TrieNode& node) {
   }
   GilGuard gil;
   PyRef handle = PyRef::borrow(ahead.handle.get());
-  PyRef before = more ? std::move(started_.state) : PyRef::borrow(Py_None);
-  TrieNode& at = more ? *started_.at : node;
-  started_ = {};
+  PyRef before = more ? std::move(open_->started.state) : PyRef::borrow(Py_None);
+  TrieNode& at = more ? *open_->started.at : node;
+  open_->started = {};
   try {
     PyRef arrays = leaf_arrays();
     PyRef state = call_engine(
@@ -36,7 +36,7 @@ void Recorder::start_ahead(TrieNode& node) {
             make_int(ahead.stages)));
     keep_conversions(arrays.get());
     if (state.get() != Py_None) {
-      started_ = {&at, std::move(handle), std::move(state)};
+      open_->started = {&at, std::move(handle), std::move(state)};
     }
   } catch (python_error& error) {
     error.restore();
@@ -49,22 +49,22 @@ void Recorder::start_ahead(TrieNode& node) {
 }
 
 PyRef Recorder::take_started(const Plan& plan) {
-  if (started_.at == nullptr || started_.handle.get() != plan.handle.get()) {
+  if (open_->started.at == nullptr || open_->started.handle.get() != plan.handle.get()) {
     return PyRef::borrow(Py_None);
   }
   ++stats_.started_early;
-  if (started_.at->ahead != nullptr) {
-    ++started_.at->ahead->right;
+  if (open_->started.at->ahead != nullptr) {
+    ++open_->started.at->ahead->right;
   }
-  PyRef state = std::move(started_.state);
-  started_ = {};
+  PyRef state = std::move(open_->started.state);
+  open_->started = {};
   return state;
 }
 
 void Recorder::drop_started() {
-  if (started_.at != nullptr) {
-    count_in_vain(*started_.at);
-    started_ = {};
+  if (open_->started.at != nullptr) {
+    count_in_vain(*open_->started.at);
+    open_->started = {};
   }
 }
 

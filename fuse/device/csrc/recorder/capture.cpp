@@ -39,34 +39,34 @@ bool Recorder::begin_capture(const CompiledGraph& graph, const std::vector<Graph
     return false;
   }
   capture->thread = std::this_thread::get_id();
-  capture->serial = serial_;
-  capture->from = cursor_;
-  capture->values = owner_.size();
-  capture->leaves = leaves_.size();
+  capture->serial = open_->serial;
+  capture->from = open_->cursor;
+  capture->values = open_->owner.size();
+  capture->leaves = open_->leaves.size();
   for (const GraphInput& input : inputs) {
     Capture::Before& before = capture->inputs.emplace_back();
     if (input.kind == GraphInput::Kind::Device) {
       before.buffer = Buffer::of(input.tensor);
-      before.value = before.buffer->trace == serial_ ? before.buffer->value : -1;
+      before.value = before.buffer->trace == open_->serial ? before.buffer->value : -1;
       before.nbytes = before.buffer->nbytes;
     }
   }
-  capture_ = std::move(capture);
+  open_->capture = std::move(capture);
   return true;
 }
 
 void Recorder::break_capture(const char* why) {
-  if (capture_ != nullptr && capture_->broken == nullptr) {
-    capture_->broken = why;
+  if (open_->capture != nullptr && open_->capture->broken == nullptr) {
+    open_->capture->broken = why;
   }
 }
 
 void Recorder::capture_step(TrieNode& node) {
-  if (capture_->thread != std::this_thread::get_id()) {
+  if (open_->capture->thread != std::this_thread::get_id()) {
     break_capture("another thread recorded meanwhile");
     return;
   }
-  capture_->steps.push_back({&node, {call_.scalars.begin(), call_.scalars.end()}});
+  open_->capture->steps.push_back({&node, {call_.scalars.begin(), call_.scalars.end()}});
 }
 
 std::string Recorder::end_capture(
@@ -74,13 +74,13 @@ std::string Recorder::end_capture(
     const std::vector<GraphInput>& inputs,
     const std::vector<GraphOutput>& outputs) {
   Lock lock(*this);
-  std::unique_ptr<Capture> capture = std::move(capture_);
+  std::unique_ptr<Capture> capture = std::move(open_->capture);
   if (capture == nullptr || graph == nullptr) {
     return "";
   }
   Stretch stretch;
   const char* broken = capture->broken;
-  if (broken == nullptr && capture->serial != serial_) {
+  if (broken == nullptr && capture->serial != open_->serial) {
     broken = "the trace was cut meanwhile";
   }
   if (broken == nullptr) {
@@ -100,7 +100,7 @@ std::string Recorder::end_capture(
   stretch.from = capture->from;
   stretch.key = std::move(capture->key);
   stretch.epoch = epoch_;
-  stretch.values = static_cast<int32_t>(owner_.size());
+  stretch.values = static_cast<int32_t>(open_->owner.size());
   graph->add(std::move(stretch));
   finish_capture();
   return "";
@@ -108,20 +108,20 @@ std::string Recorder::end_capture(
 
 void Recorder::finish_capture() {
   // What calls in a capture are not cut by.
-  if (operations_ == 0) {
+  if (open_->operations == 0) {
     return;
   }
   if (mode() != Mode::Fused) {
     cut_locked(CutReason::EveryOperation);
-  } else if (operations_ >= limit_) {
+  } else if (open_->operations >= limit_) {
     learn_period();
     cut_locked(CutReason::SizeBound);
   }
 }
 
 const char* Recorder::read_leaves(const Capture& capture, Stretch& stretch) const {
-  for (size_t at = capture.leaves; at < leaves_.size(); ++at) {
-    const Leaf& leaf = leaves_[at];
+  for (size_t at = capture.leaves; at < open_->leaves.size(); ++at) {
+    const Leaf& leaf = open_->leaves[at];
     const uint32_t input = input_of(capture.inputs, leaf.buffer);
     if (input == Stretch::LeafOf::kNone && leaf.array.defined()) {
       return "it reads a tensor that is none of its inputs";
@@ -142,7 +142,7 @@ const char* Recorder::read_inputs(
     if (buffer != before.buffer || buffer->nbytes != before.nbytes) {
       return "it gives an input other memory";
     }
-    if (buffer->trace != serial_) {
+    if (buffer->trace != open_->serial) {
       continue; // not read
     }
     int32_t value = before.value;
@@ -200,7 +200,7 @@ const char* Recorder::read_outputs(
     auto found = std::find(buffers.begin(), buffers.end(), buffer);
     const auto index = static_cast<uint32_t>(found - buffers.begin());
     if (found == buffers.end()) {
-      const bool made = buffer->trace == serial_ && buffer->pending &&
+      const bool made = buffer->trace == open_->serial && buffer->pending &&
           static_cast<size_t>(buffer->value) >= capture.values;
       if (!made && (buffer->pending || buffer->array.defined())) {
         return "one of its results is older than its call, or made on the host";

@@ -5,8 +5,9 @@ namespace fuse {
 
 HostRun Recorder::runs_uncompiled(
     TrieNode* node, const OpInfo& info, c10::ArrayRef<c10::IValue> arguments) {
-  const bool ragged =
-      node == nullptr ? storms() : (cursor_->capped && among_storms()) || always_ends_ragged(*node);
+  const bool ragged = node == nullptr
+      ? storms()
+      : (open_->cursor->capped && among_storms()) || always_ends_ragged(*node);
   if (ragged) {
     return HostRun::Ragged;
   }
@@ -22,16 +23,16 @@ bool Recorder::storms() {
     return false;
   }
   // The start of a trace is where unrelated programs begin: it counts for less as one place.
-  const uint32_t cap = cursor_->parent == nullptr ? shape_cap_ + shape_cap_ / 2 : shape_cap_;
-  auto seen = cursor_->shapes.find(call_.rank_hash);
-  if (seen == cursor_->shapes.end() || seen->second.shapes < cap) {
+  const uint32_t cap = open_->cursor->parent == nullptr ? shape_cap_ + shape_cap_ / 2 : shape_cap_;
+  auto seen = open_->cursor->shapes.find(call_.rank_hash);
+  if (seen == open_->cursor->shapes.end() || seen->second.shapes < cap) {
     return false;
   }
   refusal_.clear();
   if (!seen->second.capped) {
     refusal_ =
         "more than " + std::to_string(cap) + " shapes or constants at one place"; // said once
-    seen->second.capped = cursor_->capped = true;
+    seen->second.capped = open_->cursor->capped = true;
   }
   seen->second.meets_unknown();
   return true;
@@ -41,15 +42,15 @@ bool Recorder::among_storms() {
   if (!caps_shapes()) {
     return false;
   }
-  auto seen = cursor_->shapes.find(call_.rank_hash);
+  auto seen = open_->cursor->shapes.find(call_.rank_hash);
   refusal_.clear();
-  return seen != cursor_->shapes.end() && seen->second.capped && seen->second.meets_known();
+  return seen != open_->cursor->shapes.end() && seen->second.capped && seen->second.meets_known();
 }
 
 bool Recorder::always_ends_ragged(TrieNode& node) {
   // Not what makes memory, which may live long and would keep its readers uncompiled; nor what
   // draws random numbers, which takes an executable anyway.
-  if (operations_ != 0 || !caps_shapes() || call_.operands.empty() || !node.writes.empty() ||
+  if (open_->operations != 0 || !caps_shapes() || call_.operands.empty() || !node.writes.empty() ||
       node.random_blocks != 0) {
     return false;
   }

@@ -59,8 +59,7 @@ void CompiledGraph::add(Stretch stretch) {
   stretches_.emplace(at, std::move(stretch));
 }
 
-bool Recorder::meet_inputs(
-    const std::vector<GraphInput>& inputs, std::vector<uint64_t>& key) const {
+bool Recorder::meet_inputs(const std::vector<GraphInput>& inputs, std::vector<uint64_t>& key) {
   // Like encode(), but the trace does not meet them yet: some 15 ns an input.
   for (size_t at = 0; at < inputs.size(); ++at) {
     const GraphInput& input = inputs[at];
@@ -87,10 +86,10 @@ bool Recorder::meet_inputs(
     if (buffer == nullptr || impl->is_conj() || impl->is_neg()) {
       return false;
     }
+    const bool known = finds(*buffer);
     if (buffer->poison) {
       TORCH_CHECK(false, *buffer->poison);
     }
-    const bool known = buffer->trace == serial_;
     uint64_t place = known ? static_cast<uint64_t>(buffer->value) : kStranger;
     for (size_t before = 0; !known && before < at; ++before) {
       if (inputs[before].kind == GraphInput::Kind::Device &&
@@ -115,7 +114,7 @@ bool Recorder::meet_inputs(
 
 bool Recorder::prepare_graph(
     const CompiledGraph& graph, const std::vector<GraphInput>& inputs, std::vector<uint64_t>& key) {
-  if (mode() == Mode::Debug || capture_ != nullptr) {
+  if (mode() == Mode::Debug || open_->capture != nullptr) {
     return false;
   }
   drop_brief();
@@ -130,17 +129,17 @@ bool Recorder::prepare_graph(
     }
   }
   device = std::max<int8_t>(device, 0);
-  if (device != device_) {
+  if (device != open_->device) {
     cut_locked(CutReason::DeviceChange);
-    device_ = device;
+    open_->device = device;
   }
-  if (graph.alone() && !joins_ && operations_ != 0) {
+  if (graph.alone() && !open_->joins && open_->operations != 0) {
     cut_locked(CutReason::Compiled);
   }
   if (!meet_inputs(inputs, key)) {
     return false;
   }
-  joins_ = joins_ || !graph.alone();
+  open_->joins = open_->joins || !graph.alone();
   return true;
 }
 
@@ -154,21 +153,22 @@ bool Recorder::replay(
   if (!prepare_graph(graph, inputs, key)) {
     return false;
   }
-  const Stretch* stretch = graph.find(cursor_, key, epoch_, inputs);
+  const Stretch* stretch = graph.find(open_->cursor, key, epoch_, inputs);
   if (stretch == nullptr) {
     return false;
   }
   meet_leaves(*stretch, inputs);
   for (const Stretch::Written& write : stretch->written) {
     Buffer* buffer = Buffer::of(inputs[write.input].tensor);
-    if (owner_[static_cast<size_t>(buffer->value)] == buffer) {
-      owner_[static_cast<size_t>(buffer->value)] = nullptr;
+    overwrite_here(*buffer);
+    if (open_->owner[static_cast<size_t>(buffer->value)] == buffer) {
+      open_->owner[static_cast<size_t>(buffer->value)] = nullptr;
     }
-    buffer->array.reset(); // a leaf's array lives on in leaves_, for donation
+    buffer->array.reset(); // a leaf's array lives on in the trace, for donation
     buffer->value = write.value;
     buffer->pending = true;
     buffer->layout = write.layout;
-    owner_[static_cast<size_t>(write.value)] = buffer;
+    open_->owner[static_cast<size_t>(write.value)] = buffer;
   }
   push_words(*stretch, inputs);
   make_outputs(*stretch, inputs, outputs);
@@ -177,32 +177,33 @@ bool Recorder::replay(
 }
 
 void Recorder::meet_leaves(const Stretch& stretch, const std::vector<GraphInput>& inputs) {
-  owner_.resize(static_cast<size_t>(stretch.values), nullptr);
+  open_->owner.resize(static_cast<size_t>(stretch.values), nullptr);
   for (const Stretch::LeafOf& leaf : stretch.leaves) {
     if (leaf.input == Stretch::LeafOf::kNone) {
-      leaves_.push_back({leaf.value, Array(), nullptr, leaf.layout});
+      open_->leaves.push_back({leaf.value, Array(), nullptr, leaf.layout});
       continue;
     }
     Buffer* buffer = Buffer::of(inputs[leaf.input].tensor);
-    buffer->trace = serial_;
+    buffer->stream = open_;
+    buffer->trace = open_->serial;
     buffer->value = leaf.value;
-    buffer->tracked = true;
-    buffer->leaf = static_cast<int32_t>(leaves_.size());
-    owner_[static_cast<size_t>(leaf.value)] = buffer;
-    leaves_.push_back({leaf.value, buffer->array, buffer, buffer->layout});
+    buffer->held();
+    buffer->leaf = static_cast<int32_t>(open_->leaves.size());
+    open_->owner[static_cast<size_t>(leaf.value)] = buffer;
+    open_->leaves.push_back({leaf.value, buffer->array, buffer, buffer->layout});
   }
 }
 
 void Recorder::push_words(const Stretch& stretch, const std::vector<GraphInput>& inputs) {
   for (const Stretch::Word& word : stretch.words) {
     switch (word.kind) {
-      case Stretch::Word::Kind::Constant: dynamic_.push_back(word.value); break;
-      case Stretch::Word::Kind::Input: dynamic_.push_back(inputs[word.value].bits); break;
+      case Stretch::Word::Kind::Constant: open_->dynamic.push_back(word.value); break;
+      case Stretch::Word::Kind::Input: open_->dynamic.push_back(inputs[word.value].bits); break;
       case Stretch::Word::Kind::Draw: {
-        at::Generator generator = default_generator(device_);
+        at::Generator generator = default_generator(open_->device);
         const RandomDraw state = draw(generator, word.value);
-        dynamic_.push_back(state.seed);
-        dynamic_.push_back(state.offset);
+        open_->dynamic.push_back(state.seed);
+        open_->dynamic.push_back(state.offset);
       }
     }
   }
@@ -214,14 +215,15 @@ void Recorder::make_outputs(
     std::vector<GraphOutput>& outputs) {
   c10::SmallVector<c10::Storage, 16> storages;
   for (const Stretch::Made& made : stretch.made) {
-    storages.push_back(make_storage(made.nbytes, made.layout, device_));
+    storages.push_back(make_storage(made.nbytes, made.layout, open_->device));
     if (made.value >= 0) {
       Buffer* buffer = Buffer::of(storages.back());
-      buffer->trace = serial_;
+      buffer->stream = open_;
+      buffer->trace = open_->serial;
       buffer->value = made.value;
       buffer->pending = true;
-      buffer->tracked = true;
-      owner_[static_cast<size_t>(made.value)] = buffer;
+      buffer->held();
+      open_->owner[static_cast<size_t>(made.value)] = buffer;
     }
   }
   for (const Stretch::Output& spec : stretch.outputs) {
@@ -251,21 +253,21 @@ void Recorder::go_on(const std::vector<TrieNode*>& steps) {
   if (steps.empty()) {
     return;
   }
-  first_ = operations_ == 0 ? steps.front() : first_;
-  cursor_ = steps.back();
-  cursor_->last_used = serial_;
-  operations_ += steps.size();
+  open_->first = open_->operations == 0 ? steps.front() : open_->first;
+  open_->cursor = steps.back();
+  open_->cursor->last_used = open_->serial;
+  open_->operations += steps.size();
   stats_.operations += steps.size();
   stats_.known += steps.size();
-  if (mark_at_ != 0 && operations_ >= mark_at_) {
-    cursor_->cut_after = true;
-    mark_at_ = 0;
+  if (open_->mark_at != 0 && open_->operations >= open_->mark_at) {
+    open_->cursor->cut_after = true;
+    open_->mark_at = 0;
   }
   if (mode() != Mode::Fused) {
     cut_locked(CutReason::EveryOperation);
-  } else if (cursor_->cut_after) {
+  } else if (open_->cursor->cut_after) {
     cut_locked(CutReason::RepeatMark);
-  } else if (operations_ >= limit_) {
+  } else if (open_->operations >= limit_) {
     learn_period();
     cut_locked(CutReason::SizeBound);
   } else {

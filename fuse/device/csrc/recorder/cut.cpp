@@ -36,6 +36,15 @@ void settle(const ArrayHandle& value) {
   }
 }
 
+// A failure that is said elsewhere; an interrupt goes on, and the trace stays.
+void clear_failure(python_error& error) {
+  error.restore();
+  if (PyErr_ExceptionMatches(PyExc_Exception) == 0) {
+    throw_python_error();
+  }
+  PyErr_Clear();
+}
+
 // Plans of one stream before the next one has to serve more than the trace it is made for.
 constexpr size_t kMostPlans = 4;
 
@@ -66,27 +75,29 @@ void Recorder::start_trace() {
   settle_dead();
   {
     std::lock_guard<std::mutex> guard(Morgue::global().mutex());
-    for (Buffer* buffer : owner_) {
+    for (Buffer* buffer : open_->owner) {
       if (buffer != nullptr) {
-        buffer->tracked = false; // from here on it may be deleted where it dies
+        buffer->let_go(); // from here on it may be deleted where it dies
       }
     }
   }
-  ++serial_;
-  joins_ = false;
+  open_->serial = ++serials_;
+  open_->joins = false;
   if (stats_.nodes > most_nodes_ || crowded_) {
     prune(std::min(most_nodes_, stats_.nodes) / 2);
   }
-  cursor_ = root_.get();
-  operations_ = 0;
-  owner_.clear();
-  leaves_.clear();
-  dynamic_.clear();
+  open_->cursor = root_.get();
+  open_->operations = 0;
+  open_->owner.clear();
+  open_->aside.clear();
+  open_->leaves.clear();
+  open_->dynamic.clear();
 }
 
 void Recorder::prune(size_t most) {
   crowded_ = false;
   ++epoch_;
+  mark_open_traces();
   // A compiled graph marks the last of its calls alone: those before it are in use as well.
   root_->for_each([](TrieNode& node) {
     for (TrieNode* step = node.parent; step != nullptr && step->last_used < node.last_used;
@@ -111,20 +122,15 @@ void Recorder::prune(size_t most) {
 
 void Recorder::settle_dead() {
   for (Buffer* buffer : Morgue::global().take()) {
-    if (buffer->trace == serial_ && owner_[static_cast<size_t>(buffer->value)] == buffer) {
-      owner_[static_cast<size_t>(buffer->value)] = nullptr;
-    }
-    if (buffer->trace == serial_ && buffer->leaf >= 0) {
-      leaves_[static_cast<size_t>(buffer->leaf)].buffer = nullptr;
-    }
-    delete buffer; // a leaf's array stays alive in leaves_
+    leave_to(nullptr, *buffer);
+    delete buffer; // a leaf's array stays alive in the trace
   }
 }
 
 std::vector<int32_t> Recorder::live_values() const {
   std::vector<int32_t> live;
-  for (size_t value = 0; value < owner_.size(); ++value) {
-    if (owner_[value] != nullptr && owner_[value]->pending) {
+  for (size_t value = 0; value < open_->owner.size(); ++value) {
+    if (open_->owner[value] != nullptr && open_->owner[value]->pending) {
       live.push_back(static_cast<int32_t>(value));
     }
   }
@@ -133,7 +139,7 @@ std::vector<int32_t> Recorder::live_values() const {
 
 std::vector<int32_t> Recorder::donatable_leaves() const {
   std::vector<int32_t> leaves;
-  for (const Leaf& leaf : leaves_) {
+  for (const Leaf& leaf : open_->leaves) {
     // Only this trace holds it: it has been overwritten, or its buffer has died.
     if (leaf.array.defined() && leaf.array.use_count() == 1 && !leaf.array->shared()) {
       leaves.push_back(leaf.value);
@@ -158,10 +164,8 @@ Plan* Recorder::find_plan(
   return usable;
 }
 
-Plan* Recorder::make_plan(
-    TrieNode& node, std::vector<int32_t> live, std::vector<int32_t> donatable) {
+PyRef Recorder::recorded_nodes(TrieNode& node, std::vector<TrieNode*>& path) {
   PyRef nodes = PyRef::steal(checked(PyList_New(0)));
-  std::vector<TrieNode*> path;
   for (TrieNode* step = &node; step->parent != nullptr; step = step->parent) {
     path.push_back(step);
   }
@@ -175,8 +179,15 @@ Plan* Recorder::make_plan(
     PyRef item = pack(PyRef::borrow((*step)->record.get()), int_tuple(dynamic));
     PyList_Append(nodes.get(), item.get());
   }
+  return nodes;
+}
+
+Plan* Recorder::make_plan(
+    TrieNode& node, std::vector<int32_t> live, std::vector<int32_t> donatable) {
+  std::vector<TrieNode*> path;
+  PyRef nodes = recorded_nodes(node, path);
   std::vector<int32_t> read;
-  for (const Leaf& leaf : leaves_) {
+  for (const Leaf& leaf : open_->leaves) {
     if (leaf.array.defined() && leaf.array->read()) {
       read.push_back(leaf.value);
     }
@@ -203,23 +214,36 @@ Plan* Recorder::make_plan(
   return &node.plans.back();
 }
 
+PyObject* Recorder::leaf_array(const Leaf& leaf) const {
+  settle(*leaf.array);
+  if (leaf.array->get() == nullptr) {
+    leaf.array->replace(to_backend(*leaf.array, leaf.layout, open_->device).get());
+  }
+  return leaf.array->get();
+}
+
 PyRef Recorder::leaf_arrays() {
   PyRef arrays = PyRef::steal(checked(PyList_New(0)));
-  for (const Leaf& leaf : leaves_) {
+  for (const Leaf& leaf : open_->leaves) {
     if (leaf.array.defined()) {
-      settle(*leaf.array);
-      if (leaf.array->get() == nullptr) {
-        leaf.array->replace(to_backend(*leaf.array, leaf.layout, device_).get());
-      }
-      PyList_Append(arrays.get(), leaf.array->get());
+      PyList_Append(arrays.get(), leaf_array(leaf));
     }
   }
   return arrays;
 }
 
+PyObject* Recorder::leaf_if_any(const Leaf& leaf) const {
+  try {
+    return leaf_array(leaf);
+  } catch (python_error& error) {
+    clear_failure(error);
+    return Py_None; // a collective failed, or the device is full: what reads it is lost
+  }
+}
+
 void Recorder::keep_conversions(PyObject* arrays) {
   Py_ssize_t at = 0;
-  for (const Leaf& leaf : leaves_) {
+  for (const Leaf& leaf : open_->leaves) {
     if (leaf.array.defined()) {
       PyObject* array = PyList_GET_ITEM(arrays, at++);
       if (array != leaf.array->get()) {
@@ -231,8 +255,8 @@ void Recorder::keep_conversions(PyObject* arrays) {
 
 PyRef Recorder::packed_words() const {
   return PyRef::steal(checked(PyBytes_FromStringAndSize(
-      reinterpret_cast<const char*>(dynamic_.data()),
-      static_cast<Py_ssize_t>(dynamic_.size() * sizeof(uint64_t)))));
+      reinterpret_cast<const char*>(open_->dynamic.data()),
+      static_cast<Py_ssize_t>(open_->dynamic.size() * sizeof(uint64_t)))));
 }
 
 void Recorder::execute(Plan& plan, CutReason reason) {
@@ -248,7 +272,7 @@ void Recorder::execute(Plan& plan, CutReason reason) {
           make_int(static_cast<int64_t>(reason)),
           std::move(started)));
   keep_conversions(arrays.get());
-  for (const Leaf& leaf : leaves_) {
+  for (const Leaf& leaf : open_->leaves) {
     if (leaf.array.defined()) {
       leaf.array->set_read();
     }
@@ -268,55 +292,93 @@ void Recorder::adopt(const Plan& plan, PyObject* arrays) {
       " live values");
   settle_dead(); // buffers may have died on other threads while the chunk ran
   for (size_t at = 0; at < plan.live.size(); ++at) {
-    Buffer* buffer = owner_[static_cast<size_t>(plan.live[at])];
+    Buffer* buffer = open_->owner[static_cast<size_t>(plan.live[at])];
     if (buffer == nullptr) {
       continue;
     }
     PyObject* array = PySequence_Fast_GET_ITEM(sequence.get(), static_cast<Py_ssize_t>(at));
     Py_INCREF(array);
-    buffer->array = c10::make_intrusive<ArrayHandle>(array);
-    buffer->pending = false;
+    give(*buffer, array);
   }
 }
 
+bool Recorder::rescue(std::string& why) {
+  if (open_->operations < 2) {
+    return false;
+  }
+  std::vector<TrieNode*> path;
+  PyRef nodes = recorded_nodes(*open_->cursor, path);
+  PyRef arrays = PyRef::steal(checked(PyList_New(0)));
+  for (const Leaf& leaf : open_->leaves) {
+    if (leaf.array.defined()) {
+      PyList_Append(arrays.get(), leaf_if_any(leaf));
+    }
+  }
+  settle_dead();
+  const std::vector<int32_t> live = live_values();
+  PyRef answer = call_engine(
+      "rescue",
+      pack(std::move(nodes), int_tuple(live), std::move(arrays), packed_words(), make_string(why)));
+  PyObject* found = PyTuple_GetItem(answer.get(), 0);
+  why = PyUnicode_AsUTF8(PyTuple_GetItem(answer.get(), 1));
+  bool whole = true;
+  for (size_t at = 0; at < live.size(); ++at) {
+    Buffer* buffer = open_->owner[static_cast<size_t>(live[at])];
+    PyObject* array = PyList_GetItem(found, static_cast<Py_ssize_t>(at));
+    if (array == Py_None) {
+      whole = false;
+    } else if (buffer != nullptr) {
+      Py_INCREF(array);
+      give(*buffer, array);
+    }
+  }
+  return whole;
+}
+
+void Recorder::give(Buffer& buffer, PyObject* array) {
+  buffer.array = c10::make_intrusive<ArrayHandle>(array);
+  buffer.array->has(buffer.nbytes);
+  buffer.pending = false;
+}
+
 void Recorder::abandon(const std::string& why) {
-  // The trace failed. What existed before it is as it was before it; what it was to make is
-  // lost, and says why when it is asked for.
+  // What existed before the trace, and was not computed, is as it was before it; what it was to
+  // make is lost, and says why when it is asked for.
   auto text = std::make_shared<std::string>(why);
   settle_dead();
-  for (Leaf& leaf : leaves_) {
-    if (leaf.buffer != nullptr) {
+  for (Leaf& leaf : open_->leaves) {
+    if (leaf.buffer != nullptr && leaf.buffer->pending) {
       leaf.buffer->array = leaf.array;
       leaf.buffer->layout = leaf.layout;
       leaf.buffer->pending = false;
     }
   }
-  for (Buffer* buffer : owner_) {
+  for (Buffer* buffer : open_->owner) {
     if (buffer != nullptr && buffer->pending) {
-      buffer->pending = false;
       buffer->poison = text;
+      buffer->pending = false;
     }
   }
 }
 
 void Recorder::cut_locked(CutReason reason, bool ragged) {
-  if (operations_ == 0) {
+  if (open_->operations == 0) {
     start_trace();
     return;
   }
-  first_->ragged_end.ends(ragged, operations_);
+  open_->first->ragged_end.ends(ragged, open_->operations);
   settle_dead();
   std::vector<int32_t> live = live_values();
-  first_->brief_end.ends(is_brief(reason, live.size()));
+  open_->first->brief_end.ends(is_brief(reason, live.size()));
   if (!live.empty()) {
     std::vector<int32_t> donatable = donatable_leaves();
     GilGuard gil;
     drain_releases();
-    Plan* plan = find_plan(*cursor_, live, donatable);
+    Plan* plan = find_plan(*open_->cursor, live, donatable);
     try {
       if (plan == nullptr) {
-        widen(cursor_->plans, live, donatable);
-        plan = make_plan(*cursor_, std::move(live), std::move(donatable));
+        widen(open_->cursor->plans, live, donatable);
+        plan = make_plan(*open_->cursor, std::move(live), std::move(donatable));
       }
       execute(*plan, reason);
     } catch (python_error& error) {
@@ -324,26 +386,39 @@ void Recorder::cut_locked(CutReason reason, bool ragged) {
       if (PyErr_ExceptionMatches(PyExc_Exception) == 0) {
         throw_python_error(); // an interrupt: the trace stays, and the next cut tries again
       }
-      python_error again;
-      again.persist();
-      abandon(again.what());
-      start_trace();
-      throw again;
+      fail();
     }
   }
   ++stats_.traces;
   ++stats_.cuts[static_cast<size_t>(reason)];
   if (reason != CutReason::SizeBound) {
-    mark_at_ = 0; // the stream has ended by itself: there is no endless loop to mark
+    open_->mark_at = 0; // the stream has ended by itself: there is no endless loop to mark
   }
   start_trace();
+}
+
+void Recorder::fail() {
+  // GIL held, with the trace's error set in Python.
+  python_error failure;
+  failure.persist();
+  std::string why = failure.what();
+  try {
+    if (rescue(why)) {
+      return;
+    }
+  } catch (python_error& error) {
+    clear_failure(error); // what it tried to save is lost, and the trace's error says so
+  }
+  abandon(why);
+  start_trace();
+  throw failure;
 }
 
 void Recorder::learn_period() {
   // A long stream without a host read: find the smallest period of its tail and have the
   // next trace marked at a multiple of it, so that cuts fall at the same place for ever.
   std::vector<uint64_t> history;
-  for (const TrieNode* step = cursor_->parent == nullptr ? nullptr : cursor_;
+  for (const TrieNode* step = open_->cursor->parent == nullptr ? nullptr : open_->cursor;
        step->parent != nullptr;
        step = step->parent) {
     history.push_back(step->shape_hash);
@@ -356,9 +431,9 @@ void Recorder::learn_period() {
             history.begin(),
             history.begin() + static_cast<ptrdiff_t>(length),
             history.begin() + static_cast<ptrdiff_t>(period))) {
-      mark_at_ = period * std::max<size_t>(1, (kChunk + period - 1) / period);
-      if (mark_at_ >= limit_) {
-        mark_at_ = period;
+      open_->mark_at = period * std::max<size_t>(1, (kChunk + period - 1) / period);
+      if (open_->mark_at >= limit_) {
+        open_->mark_at = period;
       }
       return;
     }

@@ -144,8 +144,8 @@ void take_description(TrieNode& node, PyObject* answer) {
 TrieNode* Recorder::add_child(
     const c10::OperatorHandle& op, const OpInfo& info, c10::ArrayRef<c10::IValue> arguments) {
   auto node = std::make_unique<TrieNode>();
-  node->parent = cursor_;
-  node->depth = cursor_->depth + 1;
+  node->parent = open_->cursor;
+  node->depth = open_->cursor->depth + 1;
   node->op = &info;
   node->shape_hash = call_.shape_hash;
   node->rank_hash = call_.rank_hash;
@@ -163,10 +163,10 @@ TrieNode* Recorder::add_child(
   }
   node->words.assign(call_.words.begin(), call_.words.end());
   TrieNode* result = node.get();
-  cursor_->children.push_back(std::move(node));
-  ++cursor_->shapes[call_.rank_hash].shapes;
+  open_->cursor->children.push_back(std::move(node));
+  ++open_->cursor->shapes[call_.rank_hash].shapes;
   ++stats_.nodes;
-  add_to_index(*cursor_);
+  add_to_index(*open_->cursor);
   return result;
 }
 
@@ -189,7 +189,7 @@ bool Recorder::describe(
         static_cast<Py_ssize_t>(at),
         to_python(arguments[at], info.kinds[at], operand, scalar).release());
   }
-  auto value = static_cast<int64_t>(owner_.size());
+  auto value = static_cast<int64_t>(open_->owner.size());
   PyRef tensors = tensors_to_python(node.tensors, value);
   PyRef writes = writes_to_python(node, value);
   PyRef answer = call_engine(

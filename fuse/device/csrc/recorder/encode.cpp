@@ -156,18 +156,19 @@ void Recorder::encode_tensor(const at::Tensor& tensor) {
   }
   Buffer* buffer = Buffer::of(tensor);
   TORCH_CHECK(buffer != nullptr, "a tensor of the tpu device has no storage");
+  const bool first = !finds(*buffer);
   if (buffer->poison) {
     TORCH_CHECK(false, *buffer->poison);
   }
-  const bool first = buffer->trace != serial_;
   const bool initialised = !first || buffer->array.defined();
   if (first) {
-    buffer->trace = serial_;
-    buffer->value = static_cast<int32_t>(owner_.size());
-    buffer->tracked = true;
-    owner_.push_back(buffer);
-    buffer->leaf = static_cast<int32_t>(leaves_.size());
-    leaves_.push_back({buffer->value, buffer->array, buffer, buffer->layout});
+    buffer->stream = open_;
+    buffer->trace = open_->serial;
+    buffer->value = static_cast<int32_t>(open_->owner.size());
+    buffer->held();
+    open_->owner.push_back(buffer);
+    buffer->leaf = static_cast<int32_t>(open_->leaves.size());
+    open_->leaves.push_back({buffer->value, buffer->array, buffer, buffer->layout});
     ++call_.fresh;
   }
   auto* impl = tensor.unsafeGetTensorImpl();
@@ -227,9 +228,10 @@ void Recorder::encode_host_tensor(const at::Tensor& tensor) {
 void Recorder::undo_encode() {
   // The call did not become a node: the buffers it met first are strangers again.
   for (uint32_t left = call_.fresh; left > 0; --left) {
-    Buffer* buffer = owner_.back();
-    owner_.pop_back();
-    leaves_.pop_back();
+    Buffer* buffer = open_->owner.back();
+    open_->owner.pop_back();
+    open_->leaves.pop_back();
+    buffer->let_go();
     buffer->trace = 0;
     buffer->leaf = -1;
     buffer->value = -1;

@@ -68,6 +68,7 @@ bool Recorder::generalise(
     }
   }
   for (size_t index = 0; index < places.size(); ++index) {
+    vary_in_open_traces(child, places[index]);
     child.scalars[places[index]].vary(std::move(reaches[index]));
   }
   child.forget_plans();

@@ -153,12 +153,19 @@ bool Recorder::infer(
     node.writes = known->writes;
     node.resizes = known->resizes;
     node.results = known->results;
-    return true;
-  }
-  if (!infer_anew(node, op, info, arguments)) {
+  } else if (infer_anew(node, op, info, arguments)) {
+    inferences_.add(std::move(key), {node.tensors, node.writes, node.resizes, node.results});
+  } else {
     return false;
   }
-  inferences_.add(std::move(key), {node.tensors, node.writes, node.resizes, node.results});
+  for (const NewTensor& made : node.tensors) {
+    node.nbytes += made.nbytes;
+  }
+  for (const Resize& resize : node.resizes) {
+    for (const Write& write : node.writes) {
+      node.nbytes += write.operand == resize.operand ? bytes_in(write.layout) : 0;
+    }
+  }
   return true;
 }
 

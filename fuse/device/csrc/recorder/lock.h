@@ -19,6 +19,15 @@ class Recorder::Lock {
         "an operation on the tpu device was called from inside the recorder "
         "(from a finaliser or a signal handler); move it out of there");
     acquire();
+    recorder.open_ = &Streams::global().here();
+    if (recorder.open_->cursor == nullptr) [[unlikely]] {
+      try {
+        recorder.begin_stream();
+      } catch (...) {
+        release();
+        throw;
+      }
+    }
   }
   ~Lock() {
     if (held_) {

@@ -39,11 +39,12 @@ const char* cut_reason_name(CutReason reason) {
       "size_bound",
       "every_operation",
       "device_change",
-      "compiled"};
+      "compiled",
+      "other_stream"};
   return names[static_cast<size_t>(reason)];
 }
 
-Recorder::Recorder() : root_(std::make_unique<TrieNode>()), cursor_(root_.get()) {}
+Recorder::Recorder() : root_(std::make_unique<TrieNode>()) {}
 
 Recorder& Recorder::global() {
   static auto* recorder = new Recorder; // buffers may die after static destruction
@@ -90,9 +91,9 @@ bool Recorder::try_record(
     const c10::OperatorHandle& op, const OpInfo& info, torch::jit::Stack* stack) {
   auto arguments = torch::jit::last(*stack, info.kinds.size());
   const int8_t device = std::max<int8_t>(device_of(arguments).index(), 0);
-  if (device != device_) {
+  if (device != open_->device) {
     cut_locked(CutReason::DeviceChange);
-    device_ = device;
+    open_->device = device;
   }
   TrieNode* node = nullptr;
   try {
@@ -115,25 +116,29 @@ bool Recorder::try_record(
     break_capture_here("one of its operations runs on the host");
     return false;
   }
+  if (!has_room(node->nbytes)) [[unlikely]] {
+    undo_encode();
+    refuse_memory(node->nbytes, "aten::" + info.name);
+  }
   bind(*node, op, stack);
-  node->last_used = serial_;
-  first_ = operations_ == 0 ? node : first_;
-  cursor_ = node;
-  ++operations_;
+  node->last_used = open_->serial;
+  open_->first = open_->operations == 0 ? node : open_->first;
+  open_->cursor = node;
+  ++open_->operations;
   ++stats_.operations;
-  if (capture_ != nullptr) {
+  if (open_->capture != nullptr) {
     capture_step(*node);
     return true;
   }
-  if (mark_at_ != 0 && operations_ == mark_at_) {
+  if (open_->mark_at != 0 && open_->operations == open_->mark_at) {
     node->cut_after = true;
-    mark_at_ = 0;
+    open_->mark_at = 0;
   }
   if (mode() != Mode::Fused) {
     cut_locked(CutReason::EveryOperation);
   } else if (node->cut_after) {
     cut_locked(CutReason::RepeatMark);
-  } else if (operations_ >= limit_) {
+  } else if (open_->operations >= limit_) {
     learn_period();
     cut_locked(CutReason::SizeBound);
   } else if (node->ahead != nullptr) {
@@ -159,14 +164,14 @@ TrieNode* Recorder::find_child(
     }
     return true;
   };
-  if (cursor_->index.empty()) {
-    for (auto& child : cursor_->children) {
+  if (open_->cursor->index.empty()) {
+    for (auto& child : open_->cursor->children) {
       if (matches(*child)) {
         return child.get();
       }
     }
   } else {
-    auto range = cursor_->index.equal_range(hash_words(words));
+    auto range = open_->cursor->index.equal_range(hash_words(words));
     for (auto it = range.first; it != range.second; ++it) {
       if (matches(*it->second)) {
         return it->second;
@@ -196,14 +201,15 @@ void Recorder::add_to_index(TrieNode& parent) {
 }
 
 at::Tensor Recorder::make_tensor(const NewTensor& spec) {
-  c10::Storage storage = make_storage(spec.nbytes, spec.layout, device_);
+  c10::Storage storage = make_storage(spec.nbytes, spec.layout, open_->device);
   Buffer* buffer = Buffer::of(storage);
-  buffer->trace = serial_;
-  buffer->value = static_cast<int32_t>(owner_.size());
+  buffer->stream = open_;
+  buffer->trace = open_->serial;
+  buffer->value = static_cast<int32_t>(open_->owner.size());
   buffer->leaf = -1;
   buffer->pending = true;
-  buffer->tracked = true;
-  owner_.push_back(buffer);
+  buffer->held();
+  open_->owner.push_back(buffer);
   at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
       std::move(storage),
       c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
@@ -213,14 +219,15 @@ at::Tensor Recorder::make_tensor(const NewTensor& spec) {
 }
 
 void Recorder::write_buffer(Buffer* buffer, uint32_t layout) {
-  if (owner_[static_cast<size_t>(buffer->value)] == buffer) {
-    owner_[static_cast<size_t>(buffer->value)] = nullptr;
+  overwrite_here(*buffer);
+  if (open_->owner[static_cast<size_t>(buffer->value)] == buffer) {
+    open_->owner[static_cast<size_t>(buffer->value)] = nullptr;
   }
-  buffer->array.reset(); // a leaf's array lives on in leaves_, for donation
-  buffer->value = static_cast<int32_t>(owner_.size());
+  buffer->array.reset(); // a leaf's array lives on in the trace, for donation
+  buffer->value = static_cast<int32_t>(open_->owner.size());
   buffer->pending = true;
   buffer->layout = layout;
-  owner_.push_back(buffer);
+  open_->owner.push_back(buffer);
 }
 
 void Recorder::draw_random(const TrieNode& node, c10::ArrayRef<c10::IValue> arguments) {
@@ -230,13 +237,15 @@ void Recorder::draw_random(const TrieNode& node, c10::ArrayRef<c10::IValue> argu
       chosen = &value;
     }
   }
-  at::Generator generator = chosen != nullptr ? chosen->toGenerator() : default_generator(device_);
-  if (generator.unsafeGetGeneratorImpl() != default_generator(device_).unsafeGetGeneratorImpl()) {
+  at::Generator generator =
+      chosen != nullptr ? chosen->toGenerator() : default_generator(open_->device);
+  if (generator.unsafeGetGeneratorImpl() !=
+      default_generator(open_->device).unsafeGetGeneratorImpl()) {
     break_capture_here("it draws from a generator of its own");
   }
   auto state = draw(generator, node.random_blocks);
-  dynamic_.push_back(state.seed);
-  dynamic_.push_back(state.offset);
+  open_->dynamic.push_back(state.seed);
+  open_->dynamic.push_back(state.offset);
 }
 
 void Recorder::bind(TrieNode& node, const c10::OperatorHandle& op, torch::jit::Stack* stack) {
@@ -244,7 +253,7 @@ void Recorder::bind(TrieNode& node, const c10::OperatorHandle& op, torch::jit::S
   auto arguments = torch::jit::last(*stack, count);
   for (size_t at = 0; at < node.scalars.size(); ++at) {
     if (node.scalars[at].dynamic) {
-      dynamic_.push_back(call_.scalars[at].bits);
+      open_->dynamic.push_back(call_.scalars[at].bits);
     }
   }
   if (node.random_blocks != 0) {
@@ -291,7 +300,7 @@ void Recorder::bind(TrieNode& node, const c10::OperatorHandle& op, torch::jit::S
 
 void Recorder::set_mode(Mode mode) {
   Lock lock(*this);
-  cut_locked(CutReason::ModeChange);
+  cut_every(CutReason::ModeChange);
   mode_.store(mode);
 }
 
@@ -326,16 +335,34 @@ void Recorder::cut(CutReason reason) {
   cut_locked(reason);
 }
 
-Position Recorder::position() {
+void Recorder::cut_all(CutReason reason) {
   Lock lock(*this);
-  return {serial_, operations_};
+  cut_every(reason);
+}
+
+Position Recorder::position(OpenTrace& stream) {
+  Lock lock(*this);
+  return {&stream, stream.serial, stream.operations};
+}
+
+void Recorder::cut_at(const Position& position, CutReason reason) {
+  Lock lock(*this);
+  if (position.operations != 0 && position.stream->serial == position.trace) {
+    cut_stream(*position.stream, reason);
+  }
 }
 
 Array Recorder::materialise(Buffer* buffer, CutReason reason, bool ragged) {
   Lock lock(*this);
   break_capture_here("it reads a value on the host");
   if (buffer->pending) {
-    cut_locked(reason, ragged);
+    try {
+      cut_stream(*buffer->stream, reason, ragged);
+    } catch (const std::exception&) {
+      if (buffer->pending || buffer->poison) {
+        throw;
+      } // else what failed was something else, which says so when it is read
+    }
   }
   if (buffer->poison) {
     TORCH_CHECK(false, *buffer->poison);
@@ -346,19 +373,15 @@ Array Recorder::materialise(Buffer* buffer, CutReason reason, bool ragged) {
 void Recorder::assign(Buffer* buffer, Array array, uint32_t layout) {
   Lock lock(*this);
   break_capture_here("it writes a value on the host");
-  if (buffer->trace == serial_ && owner_[static_cast<size_t>(buffer->value)] == buffer) {
-    owner_[static_cast<size_t>(buffer->value)] = nullptr;
-  }
-  if (buffer->trace == serial_ && buffer->leaf >= 0) {
-    leaves_[static_cast<size_t>(buffer->leaf)].buffer = nullptr;
-  }
+  leave_to(nullptr, *buffer);
   buffer->trace = 0;
   buffer->value = -1;
   buffer->leaf = -1;
-  buffer->pending = false;
   buffer->poison.reset();
+  array->has(buffer->nbytes);
   buffer->array = std::move(array);
   buffer->layout = layout;
+  buffer->pending = false;
 }
 
 RecorderStats Recorder::stats() {
@@ -375,11 +398,13 @@ void Recorder::reset_stats() {
 
 void Recorder::forget() {
   Lock lock(*this);
-  cut_locked(CutReason::ModeChange);
+  cut_every(CutReason::ModeChange);
   root_ = std::make_unique<TrieNode>();
   ++epoch_;
   stats_.nodes = 0;
-  start_trace();
+  for (OpenTrace* trace : Streams::global().all()) {
+    trace->cursor = trace->cursor == nullptr ? nullptr : root_.get();
+  }
 }
 
 } // namespace fuse

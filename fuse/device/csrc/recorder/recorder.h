@@ -16,6 +16,8 @@
 #include "recorder/any_shape.h"
 #include "recorder/compiled.h"
 #include "recorder/inferences.h"
+#include "recorder/open_trace.h"
+#include "recorder/streams.h"
 #include "recorder/trie.h"
 #include "uncompiled/unboxed_operands.h"
 
@@ -39,6 +41,7 @@ enum class CutReason : uint8_t {
   EveryOperation,
   DeviceChange,
   Compiled,
+  OtherStream,
   Count
 };
 const char* cut_reason_name(CutReason reason);
@@ -53,8 +56,9 @@ struct RecorderStats {
   std::array<uint64_t, static_cast<size_t>(CutReason::Count)> cuts{};
 };
 
-// How far the stream of calls has come: which trace is being recorded, and its calls so far.
+// How far a stream has come: which trace it is recording, and its calls so far.
 struct Position {
+  OpenTrace* stream = nullptr;
   uint64_t trace = 0;
   size_t operations = 0;
 };
@@ -70,15 +74,20 @@ class Recorder {
       const c10::OperatorHandle& op, const OpInfo& info, torch::jit::Stack* stack, HostRun run);
   // Whether the next call follows others that run uncompiled as a brief trace, and whether this
   // one does so too: if not, the trace was not brief. Without the mutex.
-  bool follows_brief() const {
-    return brief_.load(std::memory_order_relaxed) != nullptr;
+  static bool follows_brief() {
+    const OpenTrace* here = Streams::here_if_any();
+    return here != nullptr && here->brief.load(std::memory_order_relaxed) != nullptr;
   }
   bool goes_on_briefly(const OpInfo& info, c10::ArrayRef<c10::IValue> arguments);
   // Why a call runs uncompiled that has not been boxed, none if it is to be recorded.
   std::optional<HostRun> runs_unboxed(const OpInfo& info, const UnboxedOperands& operands);
-  // Hands the recorded trace on. No effect where nothing is recorded.
+  // Hands on what the calling thread's stream has recorded. No effect where nothing is recorded.
   void cut(CutReason reason);
-  Position position();
+  // The same of every stream; the first error is raised once all have been.
+  void cut_all(CutReason reason);
+  Position position(OpenTrace& stream);
+  // Hands on what a stream had recorded there, if it has not been.
+  void cut_at(const Position& position, CutReason reason);
   // The concrete array of a buffer, after a cut if its value is pending; `ragged` if a call reads
   // it that runs uncompiled.
   Array materialise(Buffer* buffer, CutReason reason, bool ragged);
@@ -128,14 +137,6 @@ class Recorder {
     int scalar; // position of its offset among the call's scalars
     uint32_t word; // position of its first word in the call's
   };
-  // A value from before the trace. Undefined memory has a place here too, without an array,
-  // so that a failed trace can give every buffer back what it had.
-  struct Leaf {
-    int32_t value;
-    Array array;
-    Buffer* buffer; // null once it has died
-    uint32_t layout;
-  };
   struct Call {
     c10::SmallVector<uint64_t, 128> words;
     c10::SmallVector<ScalarBits, 16> scalars;
@@ -152,6 +153,12 @@ class Recorder {
   void encode_tensor(const at::Tensor& tensor);
   void encode_host_tensor(const at::Tensor& tensor);
   void undo_encode();
+  // Whether the trace has met the buffer; notes in the buffer its place in this trace if it has.
+  // What another stream's trace is to make of it is handed on first.
+  bool finds(Buffer& buffer) {
+    return open_->holds(buffer) || finds_elsewhere(buffer);
+  }
+  bool finds_elsewhere(Buffer& buffer);
 
   // recorder.cpp: the known path
   bool try_record(const c10::OperatorHandle& op, const OpInfo& info, torch::jit::Stack* stack);
@@ -163,7 +170,7 @@ class Recorder {
   void draw_random(const TrieNode& node, c10::ArrayRef<c10::IValue> arguments);
 
   // compiled.cpp
-  bool meet_inputs(const std::vector<GraphInput>& inputs, std::vector<uint64_t>& key) const;
+  bool meet_inputs(const std::vector<GraphInput>& inputs, std::vector<uint64_t>& key);
   bool prepare_graph(
       const CompiledGraph& graph,
       const std::vector<GraphInput>& inputs,
@@ -178,7 +185,7 @@ class Recorder {
   // Says why what is captured cannot be replayed; the second only if this thread captures.
   void break_capture(const char* why);
   void break_capture_here(const char* why) {
-    if (capture_ != nullptr && capture_->thread == std::this_thread::get_id()) {
+    if (open_->capture != nullptr && open_->capture->thread == std::this_thread::get_id()) {
       break_capture(why);
     }
   }
@@ -274,14 +281,32 @@ class Recorder {
 
   // cut.cpp
   void cut_locked(CutReason reason, bool ragged = false);
+  // The same of another stream.
+  void cut_stream(OpenTrace& stream, CutReason reason, bool ragged = false);
+  void cut_every(CutReason reason);
+
+  // several_streams.cpp
+  // A stream's first trace begins; what threads that have ended recorded last is handed on.
+  void begin_stream();
+  // No trace but perhaps this one is to know the buffer any more, whose value is another now.
+  void leave_to(OpenTrace* stream, Buffer& buffer);
+  void overwrite_here(Buffer& buffer) {
+    if (buffer.traces.load(std::memory_order_relaxed) > 1) {
+      leave_to(open_, buffer);
+    }
+  }
   void settle_dead();
   std::vector<int32_t> live_values() const;
   std::vector<int32_t> donatable_leaves() const;
   Plan* find_plan(
       TrieNode& node, const std::vector<int32_t>& live, const std::vector<int32_t>& donatable);
   Plan* make_plan(TrieNode& node, std::vector<int32_t> live, std::vector<int32_t> donatable);
+  // The calls that lead to a node, as the engine made them, and their nodes in reverse.
+  static PyRef recorded_nodes(TrieNode& node, std::vector<TrieNode*>& path);
   void execute(Plan& plan, CutReason reason);
   PyRef leaf_arrays();
+  PyObject* leaf_array(const Leaf& leaf) const;
+  PyObject* leaf_if_any(const Leaf& leaf) const; // else None
   void keep_conversions(PyObject* arrays);
   PyRef packed_words() const;
 
@@ -295,10 +320,18 @@ class Recorder {
   static void expect(const Plan& plan);
 
   void adopt(const Plan& plan, PyObject* arrays);
+  static void give(Buffer& buffer, PyObject* array);
+  // The trace failed: computes of it what can be; throws its error if that was not everything.
+  void fail();
+  bool rescue(std::string& why);
   void abandon(const std::string& why);
   void start_trace();
   // Forgets what no trace has come by for longest, until this many nodes are left.
   void prune(size_t most);
+  // What the open traces stand on is in use.
+  void mark_open_traces();
+  // A number of a call that open traces hold begins to vary.
+  void vary_in_open_traces(const TrieNode& node, size_t place);
   void learn_period();
 
   std::mutex mutex_;
@@ -310,27 +343,9 @@ class Recorder {
   std::atomic<uint64_t> uncompiled_{0};
   HostRun host_run_ = HostRun::Fallback; // why the last call runs on the host, if it does
   size_t brief_calls_ = 0;
-  std::atomic<int64_t> brief_left_{0}; // calls that may still follow
-  std::atomic<TrieNode*> brief_{nullptr}; // where what runs uncompiled as a brief trace began
   std::unique_ptr<TrieNode> root_;
-  TrieNode* cursor_ = nullptr;
-  TrieNode* first_ = nullptr; // where the trace began, if it has
-  uint64_t serial_ = 1;
-  size_t operations_ = 0;
-  int8_t device_ = 0;
-  size_t mark_at_ = 0; // depth at which the current trace is to be marked, 0: nowhere
-  std::vector<Buffer*> owner_; // by value number; null once nobody can see the value
-  std::vector<Leaf> leaves_;
-  std::vector<uint64_t> dynamic_;
-  // What runs already of the trace being recorded: pure work, dropped if the trace ends otherwise.
-  struct Started {
-    TrieNode* at = nullptr; // where it began
-    PyRef handle; // of the plan
-    PyRef state;
-  };
-  Started started_;
-  std::unique_ptr<Capture> capture_;
-  bool joins_ = false; // the trace holds a graph that others are to join
+  uint64_t serials_ = 0; // traces begun
+  OpenTrace* open_ = nullptr; // of the stream that the holder of the mutex records on
   uint64_t epoch_ = 1; // changes where calls are forgotten, or numbers of known ones begin to vary
   Call call_;
   Inferences inferences_;

@@ -164,6 +164,7 @@ struct TrieNode {
   std::vector<Write> writes;
   std::vector<Resize> resizes;
   std::vector<Result> results;
+  size_t nbytes = 0; // of all that the call makes
   uint32_t random_blocks = 0; // Philox blocks the call draws
   uint64_t rank_hash = 0; // of the call without numbers and sizes
   uint64_t shape_hash = 0; // of the call without value numbers: what periods are found with

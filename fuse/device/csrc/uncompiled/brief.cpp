@@ -15,11 +15,6 @@ constexpr size_t kMostLive = 8; // values: more are kept for a backward pass, wh
 constexpr size_t kMostMade = 1 << 16; // bytes of one result: some 5 us of an elementwise kernel
 constexpr size_t kMostRead = 1 << 19; // bytes behind one operand: weights of 128 thousand numbers
 
-size_t size_of(uint32_t layout) {
-  const Layout& known = LayoutTable::global().get(layout);
-  return static_cast<size_t>(c10::multiply_integers(known.shape)) * c10::elementSize(known.dtype);
-}
-
 bool makes_little(const TrieNode& node) {
   for (const NewTensor& made : node.tensors) {
     if (made.nbytes > kMostMade) {
@@ -27,7 +22,7 @@ bool makes_little(const TrieNode& node) {
     }
   }
   for (const Write& write : node.writes) {
-    if (size_of(write.layout) > kMostMade) {
+    if (bytes_in(write.layout) > kMostMade) {
       return false;
     }
   }
@@ -52,15 +47,15 @@ bool reads_little(const OpInfo& info, c10::ArrayRef<c10::IValue> arguments) {
 } // namespace
 
 bool Recorder::is_brief(CutReason reason, size_t live) const {
-  if (reason != CutReason::HostRead || operations_ > brief_calls_ || live > kMostLive) {
+  if (reason != CutReason::HostRead || open_->operations > brief_calls_ || live > kMostLive) {
     return false;
   }
-  for (const Leaf& leaf : leaves_) {
-    if (size_of(leaf.layout) > kMostRead) {
+  for (const Leaf& leaf : open_->leaves) {
+    if (bytes_in(leaf.layout) > kMostRead) {
       return false;
     }
   }
-  for (const TrieNode* step = cursor_; step->parent != nullptr; step = step->parent) {
+  for (const TrieNode* step = open_->cursor; step->parent != nullptr; step = step->parent) {
     if (!makes_little(*step)) {
       return false;
     }
@@ -76,12 +71,12 @@ bool Recorder::runs_briefly(const c10::OperatorHandle& op) {
 
 bool Recorder::begins_brief(
     TrieNode& node, const OpInfo& info, c10::ArrayRef<c10::IValue> arguments) {
-  if (operations_ != 0 || brief_calls_ == 0 || !node.brief_end.expected() || !may_be_brief(info) ||
-      !reads_little(info, arguments)) {
+  if (open_->operations != 0 || brief_calls_ == 0 || !node.brief_end.expected() ||
+      !may_be_brief(info) || !reads_little(info, arguments)) {
     return false;
   }
-  brief_left_.store(static_cast<int64_t>(brief_calls_) - 1, std::memory_order_relaxed);
-  brief_.store(&node, std::memory_order_relaxed);
+  open_->brief_left.store(static_cast<int64_t>(brief_calls_) - 1, std::memory_order_relaxed);
+  open_->brief.store(&node, std::memory_order_relaxed);
   return true;
 }
 
@@ -90,7 +85,8 @@ bool Recorder::goes_on_briefly(const OpInfo& info, c10::ArrayRef<c10::IValue> ar
 }
 
 bool Recorder::goes_on_briefly(bool may) {
-  if (may && brief_left_.fetch_sub(1, std::memory_order_relaxed) > 0) {
+  OpenTrace* here = Streams::here_if_any(); // a brief trace has begun on it
+  if (may && here->brief_left.fetch_sub(1, std::memory_order_relaxed) > 0) {
     return true;
   }
   give_up_brief();
@@ -112,14 +108,15 @@ std::optional<HostRun> Recorder::runs_unboxed(const OpInfo& info, const UnboxedO
 }
 
 void Recorder::drop_brief() {
-  if (TrieNode* node = brief_.exchange(nullptr, std::memory_order_relaxed)) {
+  if (TrieNode* node = open_->brief.exchange(nullptr, std::memory_order_relaxed)) {
     node->brief_end.went_on();
   }
 }
 
 void Recorder::end_brief() {
-  // The thread that reads is the one that ran the calls: another's would end its own a bit early.
-  brief_.store(nullptr, std::memory_order_relaxed);
+  if (OpenTrace* here = Streams::here_if_any()) {
+    here->brief.store(nullptr, std::memory_order_relaxed);
+  }
 }
 
 } // namespace fuse

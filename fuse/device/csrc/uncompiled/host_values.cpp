@@ -150,6 +150,7 @@ at::Tensor from_host(at::Tensor result, int8_t device, bool ragged) {
       std::move(storage), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), result.dtype());
   tensor.unsafeGetTensorImpl()->set_sizes_and_strides(result.sizes(), result.strides());
   buffer->array = c10::make_intrusive<ArrayHandle>(std::move(result));
+  buffer->array->has(nbytes);
   buffer->ragged = ragged;
   return tensor;
 }

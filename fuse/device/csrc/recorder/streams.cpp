@@ -1,0 +1,104 @@
+#include "recorder/streams.h"
+
+namespace fuse {
+
+namespace {
+
+// A thread's own stream, which others may have when it has ended. Takes no lock: a thread may end
+// when the process does.
+class Own {
+ public:
+  ~Own() {
+    if (trace_ != nullptr) {
+      trace_->state.store(OpenTrace::State::Left, std::memory_order_release);
+    }
+  }
+  OpenTrace* trace_ = nullptr;
+};
+
+thread_local Own own;
+
+} // namespace
+
+thread_local OpenTrace* Streams::current_ = nullptr;
+
+Streams& Streams::global() {
+  static auto* streams = new Streams; // outlives every thread
+  return *streams;
+}
+
+OpenTrace* Streams::make() {
+  auto* trace = new OpenTrace;
+  trace->id.store(next_id_);
+  by_id_.emplace(next_id_++, trace);
+  all_.push_back(trace);
+  return trace;
+}
+
+OpenTrace* Streams::take() {
+  for (OpenTrace* trace : all_) {
+    if (trace->state.load(std::memory_order_acquire) != OpenTrace::State::Free) {
+      continue;
+    }
+    // Whoever knows the number means the thread that has ended; the default stream is nobody's.
+    if (const int64_t id = trace->id.load(); id != 0) {
+      by_id_.erase(id);
+      trace->id.store(next_id_);
+      by_id_.emplace(next_id_++, trace);
+    }
+    trace->state.store(OpenTrace::State::Used);
+    return trace;
+  }
+  return make();
+}
+
+OpenTrace& Streams::begin() {
+  std::lock_guard<std::mutex> guard(mutex_);
+  if (own.trace_ == nullptr) {
+    own.trace_ = take();
+  }
+  current_ = own.trace_;
+  return *current_;
+}
+
+OpenTrace& Streams::find(int64_t id) {
+  if (current_ != nullptr && current_->id.load(std::memory_order_relaxed) == id) {
+    return *current_;
+  }
+  {
+    std::lock_guard<std::mutex> guard(mutex_);
+    auto found = by_id_.find(id);
+    if (found != by_id_.end()) {
+      return *found->second;
+    }
+  }
+  if (own.trace_ == nullptr) {
+    begin();
+  }
+  return *own.trace_;
+}
+
+int64_t Streams::exchange(int64_t id) {
+  const int64_t before = here().id.load(std::memory_order_relaxed);
+  if (before != id) {
+    current_ = &find(id);
+  }
+  return before;
+}
+
+int64_t Streams::next_of_pool() {
+  here(); // so that the first stream is a thread's
+  std::lock_guard<std::mutex> guard(mutex_);
+  int64_t& id = pool_[handed_out_++ % kPool];
+  if (id == 0) {
+    id = make()->id.load();
+  }
+  return id;
+}
+
+std::vector<OpenTrace*> Streams::all() {
+  std::lock_guard<std::mutex> guard(mutex_);
+  return all_;
+}
+
+} // namespace fuse
