@@ -121,7 +121,9 @@ def merge_common(draft: Draft) -> None:
 def _singles(nodes: Sequence[Node]) -> int:
     """How many operations make nothing but single numbers."""
     return sum(
-        all(made.layout.numel == 1 for made in (*node.outputs, *node.writes)) for node in nodes
+        all(output.layout.numel == 1 for output in node.outputs)
+        and all(write.layout.numel == 1 for write in node.writes)
+        for node in nodes
     )
 
 
