@@ -16,7 +16,9 @@ def judged(outcomes: list[runs.Outcome]) -> None:
         if one.result not in ("passed", "skipped") and one.test not in REASONS
     ]
     assert not failed, "\n".join(failed)
-    alone = [one.test for one in outcomes if "test_all_reduce" in one.test and one.result == "passed"]
+    alone = [
+        one.test for one in outcomes if "test_all_reduce" in one.test and one.result == "passed"
+    ]
     moved = {one.test for one in outcomes if one.collectives > 0}
     assert moved.issuperset(alone), set(alone) - moved
 

@@ -125,12 +125,15 @@ def _broadcast(form: Form, *sources: Array) -> list[Array]:
 
 
 def _bits(value: Array) -> Array | None:
-    """The same bits as whole numbers; ``None`` for complex ones."""
+    """The same bits as whole numbers; ``None`` for complex ones.
+
+    64 bits are two numbers, in a last dimension: the TPU's compiler sums no pairs of halves.
+    """
     if jnp.issubdtype(value.dtype, jnp.complexfloating):
         return None
     if value.dtype == jnp.bool_:
         return value.astype(jnp.uint8)
-    return lax.bitcast_convert_type(value, f"uint{8 * value.dtype.itemsize}")
+    return lax.bitcast_convert_type(value, f"uint{min(8 * value.dtype.itemsize, 32)}")
 
 
 def _from_bits(bits: Array, dtype: Any) -> Array:

@@ -108,6 +108,9 @@ def main(names_file: str) -> None:
         own.wait([f"{name}/{one}" for one in range(size)], timeout)
         if dist.group.WORLD is not group:
             break  # the test has taken the group down
+        for left in list(dist.distributed_c10d._world.pg_map):
+            if left is not group:
+                dist.destroy_process_group(left)
     print("@end", flush=True)
     own.set(f"end/{rank}", "")
     own.wait([f"end/{one}" for one in range(size)], timedelta(seconds=20))

@@ -12,6 +12,8 @@ NAMES: Final = "compares what PyTorch calls a backend that it does not know itse
 PROFILER: Final = "expects the profiler's record of each collective, which is not written yet"
 TO_ITSELF: Final = "sends from a rank to itself: gloo, by which such calls go, has no such pair"
 ENDS: Final = "takes the default group down and makes it again at an address that is taken"
+GLOO_ALONE: Final = "PyTorch's monitored_barrier takes gloo alone, or expects gloo's words"
+SLOW: Final = "one of its convolutions takes XLA's CPU longer than the runner's minute"
 
 REASONS: Final[dict[str, str]] = {
     "test_barrier_timeout_global": ENDS,
@@ -30,4 +32,12 @@ REASONS: Final[dict[str, str]] = {
     "test_ddp_logging_data_gpu": NAMES,
     "test_ddp_profiling_torch_profiler": PROFILER,
     "test_ddp_device": ONE_DEVICE,
+    "test_ddp_uneven_inputs": SLOW,
+    "test_monitored_barrier_gloo": GLOO_ALONE,
+    "test_monitored_barrier_gloo_subgroup": GLOO_ALONE,
+    "test_monitored_barrier_gloo_rank_0_timeout": GLOO_ALONE,
+    "test_monitored_barrier_failure_order": GLOO_ALONE,
+    "test_monitored_barrier_wait_all_ranks": GLOO_ALONE,
+    "test_monitored_barrier_allreduce_hang": NO_NCCL,
+    "test_monitored_barrier_allreduce_hang_wait_all_ranks": NO_NCCL,
 }

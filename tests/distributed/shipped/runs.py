@@ -27,6 +27,10 @@ SILENCE = 120.0
 """Seconds without a result after which a test hangs; the first one has the start before it."""
 
 
+ALONE = 25.0
+"""Seconds that the others have once a rank has ended."""
+
+
 @dataclass(frozen=True)
 class Outcome:
     """A test's result on all ranks: the worst of them, and what the device did on the busiest."""
@@ -101,12 +105,14 @@ def _start(folder: str, rank: int, size: int, port: str, output: Path) -> subpro
 def _watch(ranks: list[subprocess.Popen[bytes]], outputs: list[Path]) -> None:
     """Until all have ended, or nothing has come for too long; then they are killed."""
     size, since = 0, time.monotonic()
+    gone = 0.0
     while any(process.poll() is None for process in ranks):
         now = sum(output.stat().st_size for output in outputs)
         if now != size:
             size, since = now, time.monotonic()
-        one_has_gone = any(process.poll() is not None for process in ranks)
-        if time.monotonic() - since > (SILENCE / 2 if one_has_gone else SILENCE):
+        if not gone and any(process.poll() is not None for process in ranks):
+            gone = time.monotonic()
+        if time.monotonic() - since > SILENCE or (gone and time.monotonic() - gone > ALONE):
             break
         time.sleep(0.1)
     for process in ranks:

@@ -44,7 +44,7 @@ REWRITES = (
     ),
     (r"(?<=\W)device=(self\.rank|rank|my_rank|device_id)\b", 'device="tpu"'),
     (r"torch\.device\((rank|next_rank)\)", 'torch.device("tpu")'),
-    (r"\.cuda\((self\.rank|rank|device_id|rank_to_GPU\[[^]]*\]\[0\])\)", ".tpu()"),
+    (r"\.cuda\((self\.rank|rank|device|device_id|rank_to_GPU\[[^]]*\]\[0\])\)", ".tpu()"),
     (r"\.to\((self\.rank|rank|device_id)\)", '.to("tpu")'),
     (r"\b(device|device_id) = self\.rank\b", r'\1 = "tpu"'),
     (r'f"cuda:\{[^}]*\}"', '"tpu:0"'),
