@@ -19,12 +19,13 @@ BACKENDS ?= all
 NATIVE := $(wildcard fuse/device/csrc/*.cpp fuse/device/csrc/*/* fuse/native/include/* backends/xla/cpu/csrc/* \
 	fuse/distributed/csrc/*)
 
-.PHONY: help demo test test-slow smoke clients op-coverage check format bench clean
+.PHONY: help demo test test-slow test-sanitized smoke clients op-coverage check format bench clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo    install, then train two programs on the CPU and in every mode"
 	@echo "make test    install, then run the tests; make test-slow: those it leaves out"
+	@echo "make test-sanitized  run a program of threads and streams on a core built with sanitizers"
 	@echo "make smoke   install, then run a part of the tests; for PINS=constraints-newest.txt"
 	@echo "make clients train and serve with other libraries: docs/clients.md; an environment of its own"
 	@echo "make op-coverage  compare with PyTorch's CPU, operator by operator: docs/op-coverage.md"
@@ -50,6 +51,20 @@ test-slow: $(VENV)/.tools
 smoke: $(VENV)/.tools
 	$(BIN)/python -c "import torch; torch.tpu.init()"
 	$(PYTEST) $(SMOKE)
+
+# The native core built with AddressSanitizer and UBSan, then with ThreadSanitizer, without XLA, whose
+# own threads they do not follow. The core is built before their runtime is there: it slows g++.
+SANITIZED := tests/sanitized
+RUNTIME = $(shell g++ -print-file-name=lib$(1).so) $(shell g++ -print-file-name=libstdc++.so)
+test-sanitized: $(VENV)/.tools
+	for one in address thread; do CXX=$(CURDIR)/$(SANITIZED)/$$one-c++ $(BIN)/python -c \
+		"from fuse.device.core import CORE; CORE.built()" || exit 1; done
+	FUSE_BACKEND=numpy CXX=$(CURDIR)/$(SANITIZED)/address-c++ LD_PRELOAD="$(call RUNTIME,asan)" \
+		ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1 \
+		timeout 900 $(BIN)/python $(SANITIZED)/program.py
+	FUSE_BACKEND=numpy CXX=$(CURDIR)/$(SANITIZED)/thread-c++ LD_PRELOAD="$(call RUNTIME,tsan)" \
+		TSAN_OPTIONS=suppressions=$(SANITIZED)/threads.supp:report_mutex_bugs=0:exitcode=66 \
+		timeout 900 setarch -R $(BIN)/python $(SANITIZED)/program.py
 
 # Libraries with pins of their own, in .venv-clients; not part of the tests. The table is made anew.
 clients:

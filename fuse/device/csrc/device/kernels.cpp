@@ -348,14 +348,16 @@ void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 class RecordKernel final : public c10::OperatorKernel {
  public:
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
-    if (info_ == nullptr) {
-      info_ = &OpInfo::of(op); // the same pointer whoever wins a race
+    const OpInfo* info = info_.load(std::memory_order_acquire);
+    if (info == nullptr) {
+      info = &OpInfo::of(op); // the same pointer whichever thread is first
+      info_.store(info, std::memory_order_release);
     }
-    Recorder::global().record(op, *info_, stack);
+    Recorder::global().record(op, *info, stack);
   }
 
  private:
-  const OpInfo* info_ = nullptr;
+  std::atomic<const OpInfo*> info_{nullptr};
 };
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
