@@ -8,7 +8,7 @@ VENV := .venv$(patsubst constraints%,%,$(basename $(notdir $(PINS))))
 BIN := $(VENV)/bin
 # By the environment and not by -c: what a host's own configuration of pip caps is not added then.
 INSTALL := PIP_CONSTRAINT=$(abspath $(PINS)) $(BIN)/pip install --quiet
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --benchmark-disable
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --benchmark-disable --durations=30
 TYPECHECK := build/typecheck
 SOURCES := fuse backends cache examples tests bench
 SMOKE := tests/test_versions.py tests/device/test_module.py tests/device/test_errors.py \
