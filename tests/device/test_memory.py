@@ -72,3 +72,20 @@ def test_a_known_call_is_refused_as_well():
     with bounds(1 << 17, 0), pytest.raises(torch.OutOfMemoryError, match=r"256.00 KiB"):
         program(256)
     assert program(256).sum().item() == 65536.0
+
+
+def test_pytorch_s_own_calls_for_an_accelerator_s_memory_answer() -> None:
+    held = torch.ones(1000, device=DEVICE) + 1
+    torch.accelerator.synchronize()
+    before = torch.accelerator.memory_allocated()
+    assert before == torch.tpu.memory_allocated() >= 4000
+    more = torch.ones(500, device=DEVICE)
+    assert torch.accelerator.memory_allocated() == before + 2000
+    del more
+    torch.accelerator.empty_cache()
+    assert torch.accelerator.max_memory_allocated() >= before + 2000
+    torch.accelerator.reset_peak_memory_stats()
+    assert torch.accelerator.max_memory_allocated() == torch.accelerator.memory_allocated()
+    stats = torch.accelerator.memory_stats()
+    assert stats["allocated_bytes.all.current"] == torch.tpu.memory_allocated()
+    assert held[0].item() == 2

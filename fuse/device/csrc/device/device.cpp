@@ -2,6 +2,7 @@
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <c10/core/AutogradState.h>
 #include <c10/core/CPUAllocator.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include <cstdlib>
@@ -22,7 +23,7 @@ thread_local c10::DeviceIndex current = 0;
 constexpr c10::DeviceType kDevice = c10::DeviceType::PrivateUse1;
 
 // Allocates storages that only have a size; a value comes with the first write.
-class DeviceAllocator final : public c10::Allocator {
+class DeviceAllocator final : public c10::DeviceAllocator { // torch.accelerator.memory's calls
  public:
   c10::DataPtr allocate(size_t nbytes) override {
     check_process();
@@ -37,6 +38,29 @@ class DeviceAllocator final : public c10::Allocator {
   }
   void copy_data(void*, const void*, std::size_t) const override {
     TORCH_CHECK(false, "raw memory of the tpu device cannot be copied; copy tensors instead");
+  }
+  bool initialized() override {
+    return true; // this core is loaded when the device starts
+  }
+  void emptyCache(c10::MempoolId_t) override {
+    Recorder::global().cut_all(CutReason::Synchronize); // a recorded trace holds what it reads
+  }
+  void recordStream(const c10::DataPtr&, c10::Stream) override {} // values live while they are read
+  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex) override {
+    constexpr auto kAll = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+    const MemoryStats now = memory_stats();
+    c10::CachingDeviceAllocator::DeviceStats stats;
+    for (c10::CachingAllocator::StatArray* bytes :
+         {&stats.allocated_bytes, &stats.reserved_bytes}) {
+      (*bytes)[kAll].current = now.allocated; // the backend keeps no pool that is seen here
+      (*bytes)[kAll].peak = now.peak;
+    }
+    stats.allocation[kAll].current = now.storages;
+    return stats;
+  }
+  void resetAccumulatedStats(c10::DeviceIndex) override {} // nothing is accumulated
+  void resetPeakStats(c10::DeviceIndex) override {
+    reset_peak_memory();
   }
 };
 
