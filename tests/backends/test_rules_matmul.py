@@ -118,6 +118,8 @@ def test_scaled_products_of_8_bit_floats(dtype: torch.dtype, bias: torch.Tensor 
     check("_scaled_mm_v2", x, y, [rows], [1], [0], [columns], [1], [0], bias, BF16)
 
 
+# flags() sets that of Intel's GPUs too, which warns once where there are none.
+@pytest.mark.filterwarnings("ignore:TF32 acceleration on top of oneDNN")
 @pytest.mark.parametrize("dtype", (torch.float8_e4m3fn, torch.float8_e5m2))
 def test_scaled_products_saturate_or_overflow(dtype: torch.dtype) -> None:
     x, y = r(4, 16).to(dtype), r(8, 16).to(torch.float8_e4m3fn).t()
