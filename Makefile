@@ -25,6 +25,7 @@ NATIVE := $(wildcard fuse/device/csrc/*.cpp fuse/device/csrc/*/* fuse/native/inc
 help:
 	@echo "make demo    install, then train two programs on the CPU and in every mode"
 	@echo "make test    install, then run the tests; make test-slow: those it leaves out"
+	@echo "make test-shipped  PyTorch's own tests of torch.distributed, on the device"
 	@echo "make test-sanitized  run a program of threads and streams on a core built with sanitizers"
 	@echo "make smoke   install, then run a part of the tests; for PINS=constraints-newest.txt"
 	@echo "make clients train and serve with other libraries: docs/clients.md; an environment of its own"
@@ -40,12 +41,16 @@ demo: $(VENV)/.demo
 # One thread a process: two processes fill two cores. The native core is built first, once.
 test: $(VENV)/.tools
 	$(BIN)/python -c "import torch; torch.tpu.init()"
-	$(PYTEST) -m "not slow"
+	$(PYTEST) -m "not slow and not shipped"
 
 # Long ones, of code that quicker ones reach as well: every mode of every program, whole commands.
 test-slow: $(VENV)/.tools
 	$(BIN)/python -c "import torch; torch.tpu.init()"
 	$(PYTEST) -m slow
+
+# PyTorch's own tests of torch.distributed, half an hour; what passes is in docs/distributed.md.
+test-shipped: $(VENV)/.tools
+	$(PYTEST) -m shipped
 
 # What differs between versions of PyTorch and JAX shows here first, in minutes.
 smoke: $(VENV)/.tools

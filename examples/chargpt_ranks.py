@@ -70,9 +70,8 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=25, help="steps between two lines")
     options = parser.parse_args()
     dist.init_process_group(BACKENDS[options.device])
-    train(
-        options
-    )  # its model is gone before the group: gloo's last owner must not be DDP's reducer
+    # Its model is gone before the group: gloo's last owner must not be DDP's reducer.
+    train(options)
     dist.destroy_process_group()
 
 

@@ -34,12 +34,12 @@ def test_reasons_are_about_tests_that_there_are() -> None:
     assert all(f"def {name}(" in text for name in REASONS)
 
 
-@pytest.mark.slow
+@pytest.mark.shipped
 def test_all_of_them_on_two_ranks() -> None:
     judged(list(runs.run(runs.names(), 2)))
 
 
-@pytest.mark.slow
+@pytest.mark.shipped
 def test_those_for_more_ranks_on_four() -> None:
     marks = ("group", "new_subgroups", "averager", "update_process_group")
     chosen = [name for name in runs.names() if any(mark in name for mark in marks)]
