@@ -14,7 +14,7 @@ from fuse.backends.xla.calls import Call
 from fuse.backends.xla.emit import Scalars, Setting, emit_node
 from fuse.backends.xla.passing import Passing, passed
 from fuse.backends.xla.platform import Platform
-from fuse.backends.xla.products import Batch, Sum, batches, sums
+from fuse.backends.xla.products import Batch, Sum, joined_products
 from fuse.backends.xla.program import emit_chunk
 from fuse.backends.xla.rules.registry import RULES, Unsupported
 from fuse.backends.xla.stacking import Group, stacking
@@ -36,10 +36,8 @@ def lowered(
     ``device``: the one to lower for, which need not exist; by default JAX's first.
     ``joined_heads``: see ``Setting``.
     """
-    added = sums(chunk)
-    apart = {place for one in added for place in one.nodes}
-    batched = [one for one in batches(chunk) if apart.isdisjoint(one.nodes)]
-    stacks = stacking(chunk, by_element, apart)
+    added, batched = joined_products(chunk)
+    stacks = stacking(chunk, by_element, {place for one in added for place in one.nodes})
     program, passing, donated = passed(chunk, stacks)
     merged: list[Group | Sum | Batch | Call] = [*stacks.groups, *added, *batched]
     merged += platform.calls(program, {place for one in merged for place in one.nodes})

@@ -48,6 +48,13 @@ class Batch:
     nodes: tuple[int, ...]
 
 
+def joined_products(chunk: Chunk) -> tuple[list[Sum], list[Batch]]:
+    """The chunk's sums, and those of its batches that share no product with them."""
+    added = sums(chunk)
+    apart = {place for one in added for place in one.nodes}
+    return added, [one for one in batches(chunk) if apart.isdisjoint(one.nodes)]
+
+
 def batches(chunk: Chunk) -> list[Batch]:
     """The products of several of the chunk's inputs, or parts of them, with one other input."""
     inputs = {leaf.value for leaf in chunk.inputs}

@@ -18,10 +18,9 @@ from tests.distributed.ranks import passes
 
 def compiled(device: str, module: nn.Module) -> nn.Module:
     """The module compiled for the device; on the CPU, which is what is compared with, as it is."""
-    found: nn.Module = module
     if device == "tpu":
         module.compile(backend="tpu")
-    return found
+    return module
 
 
 def graphs() -> int:
@@ -54,29 +53,25 @@ def inner(device: str, rank: int, size: int) -> list[float]:
 
 def fsdp2(device: str, rank: int, size: int) -> list[float]:
     """Each block compiled, then sharded: the hooks between them are not."""
-    torch._dynamo.reset()
-    mesh = init_device_mesh(device, (size,))
-    model = Model(depth=2).to(device)
-    before = graphs() if device == "tpu" else 0
-    for block in model.blocks:
-        fully_shard(compiled(device, block), mesh=mesh)
-    fully_shard(model, mesh=mesh)
-    is_on(device, model)
-    losses = train(model, device, lambda step: batch(rank, step, device))
-    assert device != "tpu" or graphs() > before
-    return losses
+    return sharded(device, rank, size, Model(depth=2), whole=False)
 
 
 def fsdp2_whole(device: str, rank: int, size: int) -> list[float]:
     """The sharded model compiled: Dynamo breaks its graph at FSDP's hooks."""
+    return sharded(device, rank, size, Model(), whole=True)
+
+
+def sharded(device: str, rank: int, size: int, model: Model, whole: bool) -> list[float]:
     torch._dynamo.reset()
     mesh = init_device_mesh(device, (size,))
-    model = Model().to(device)
+    model = model.to(device)
     before = graphs() if device == "tpu" else 0
     for block in model.blocks:
-        fully_shard(block, mesh=mesh)
+        fully_shard(block if whole else compiled(device, block), mesh=mesh)
     fully_shard(model, mesh=mesh)
-    losses = train(compiled(device, model), device, lambda step: batch(rank, step, device))
+    is_on(device, model)
+    stepped = compiled(device, model) if whole else model
+    losses = train(stepped, device, lambda step: batch(rank, step, device))
     assert device != "tpu" or graphs() > before
     return losses
 

@@ -18,7 +18,7 @@ from fuse.backends.base import Chunk
 from fuse.backends.decomposed import Decompositions
 from fuse.backends.xla.emit import Setting
 from fuse.backends.xla.platform import Platform
-from fuse.backends.xla.products import batches, sums
+from fuse.backends.xla.products import joined_products
 from fuse.backends.xla.program import emit_chunk
 from fuse.backends.xla.ranks.programs import AXIS, Form, program
 from fuse.backends.xla.stacking import Stacking
@@ -109,9 +109,7 @@ def function(
 def _emitted(
     chunk: Chunk, platform: Platform, decompositions: Decompositions
 ) -> Callable[..., tuple[Any, ...]]:
-    added = sums(chunk)
-    apart = {place for one in added for place in one.nodes}
-    batched = [one for one in batches(chunk) if apart.isdisjoint(one.nodes)]
+    added, batched = joined_products(chunk)
     order = ordered(chunk, [*added, *batched])
     setting = Setting(platform, decompositions.get, scopes=platform.name != "cpu")
     return emit_chunk(chunk, order, Stacking(), setting)

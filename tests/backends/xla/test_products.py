@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from fuse.backends.base import Chunk
-from fuse.backends.xla import lowering
+from fuse.backends.xla import products
 from fuse.backends.xla.products import LARGEST, Batch, Sum, batches, sums
 from tests.device.helpers import DEVICE, compile_anew, made, recorder
 
@@ -32,8 +32,8 @@ def found(monkeypatch: pytest.MonkeyPatch) -> Iterator[Found]:
         noted[1].extend(len(each.nodes) for each in one)
         return one
 
-    monkeypatch.setattr(lowering, "sums", note_sums)
-    monkeypatch.setattr(lowering, "batches", note_batches)
+    monkeypatch.setattr(products, "sums", note_sums)
+    monkeypatch.setattr(products, "batches", note_batches)
     compile_anew(monkeypatch)
     with recorder():
         yield noted
