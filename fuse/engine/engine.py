@@ -8,45 +8,39 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 import torch
 
 from fuse import config
-from fuse.backends.base import Backend, Chunk
+from fuse.backends.base import Backend
 from fuse.backends.registry import get_backend
 from fuse.cache.background import call_at_exit
+from fuse.engine.arrays import Arrays
 from fuse.engine.calls import Bounds, Calls
-from fuse.engine.compiler import Compiler, Counts
+from fuse.engine.compiler import Counts
 from fuse.engine.debug import check_finite, check_indices
-from fuse.engine.executables import Executables, chunk_text, key_of
+from fuse.engine.executables import Executables, chunk_text
 from fuse.engine.flight import Flight
-from fuse.engine.held import HeldPlans, half_of_all_maps
 from fuse.engine.host_calls import HostCalls
-from fuse.engine.plans import Named, Plans
+from fuse.engine.planning import Planning
 from fuse.engine.recall import Recall
 from fuse.engine.rescue import rescue
-from fuse.engine.runnable import Bound, Runnable, Stage, Started, bind, bound, local_chunks
+from fuse.engine.runnable import Runnable, Stage, Started
 from fuse.engine.targeted import Targeted
-from fuse.engine.timeline import Timeline
-from fuse.engine.verdicts import Verdicts
+from fuse.engine.timeline import Timeline, span
 from fuse.errors import (
     ExecutionError,
     RescueWarning,
-    VerifyError,
     describe,
     in_units,
     warn_or_print,
 )
-from fuse.plan.changing import Forms
-from fuse.plan.plan import Plan
-from fuse.plan.planner import plan as make_plan
 from fuse.trace.functional import qualified_name
 from fuse.trace.node import Node, Trace
 from fuse.trace.source import user_line
-from fuse.trace.spec import HALF_COMPLEX
 from fuse.trace.varying import Numbers
 
 EXIT_SECONDS = 0.2
@@ -82,37 +76,31 @@ class Engine:
         self.mode = config.mode()
         self.check: str | None = None
         self.max_operations = config.max_operations()
-        self.whole = config.whole_trace()
-        self.ahead = config.start_ahead()
         self._flight = Flight(config.in_flight_bytes(), self._await, self._done)
-        self._earlier: list[Backend] = []  # arrays of theirs are still there
         self.observer: Timeline | None = None
-        self.targeted: Targeted | None = None
         self.inspector: Callable[[Runnable, list[Any], bytes], None] | None = None
         self.results: Callable[[list[Any]], None] | None = None  # told of what was inspected
         self.executables = Executables()
-        self.compiler = Compiler(self.executables, config.compile_mode() == "background")
+        self.arrays = Arrays(self.backend)
+        self.planning = Planning(self.backend, self.executables)
+        self.plan, self.open_target = self.planning.plan, self.planning.open_target
         self.recall = Recall(self.backend, self.executables)
-        self.verdicts = Verdicts(self.backend, self.executables.cache)
-        self.plans = Plans(self.executables.cache, self.whole)
-        self._held = HeldPlans(config.memory_entries(), half_of_all_maps())
-        self._forms = Forms()
         self._numbers = Numbers()
-        self.calls = Calls(self.backend, self._reject, self.host_calls, self._numbers)
+        self.calls = Calls(self.backend, self.planning.reject, self.host_calls, self._numbers)
         self._process = os.getpid()
         name = config.target()
-        self.targeted = None if name is None else self.open_target(name)
+        self.planning.targeted = None if name is None else self.open_target(name)
         call_at_exit(self._save)
 
     @property
     def brief_calls(self) -> int:
         """Calls up to which a small trace that is read at once runs uncompiled; 0: none."""
-        return 0 if self._elsewhere() else config.brief_calls()
+        return 0 if self.planning.elsewhere() else config.brief_calls()
 
     @property
     def shape_cap(self) -> int:
         """Shapes that one place compiles before it runs uncompiled; 0: any number."""
-        here = self.backend.shares_host_memory() and self.targeted is None
+        here = self.backend.shares_host_memory() and self.planning.targeted is None
         return config.shape_cap() if here else 0
 
     def memory_bounds(self) -> tuple[int, int]:
@@ -131,27 +119,15 @@ class Engine:
             remedy="let go of tensors that are not needed, or compute in smaller parts",
         )
 
-    def _elsewhere(self) -> bool:
-        """Whether plans are made for chunks that run on other cores than the recorder's."""
-        return self.targeted is not None or not self.backend.wakes_host_threads()
+    @property
+    def targeted(self) -> Targeted | None:
+        """What is known of the program for the target that is set, if one is."""
+        return self.planning.targeted
 
     def set_target(self, targeted: Targeted | None) -> None:
         """Plan for a target from now on, or no more; known streams must be forgotten with it."""
-        self.targeted = targeted
+        self.planning.targeted = targeted
         self.calls.described.clear()
-
-    def open_target(self, name: str) -> Targeted:
-        """What is to be known of the program for a target; raises ``ConfigError``."""
-        return Targeted(self.backend.target(name), self.executables.cache, self.plans)
-
-    def _reject(self, node: Node) -> str | None:
-        """Why the backend cannot run ``node``, or the target, or ``None``."""
-        reason = self.verdicts.reject(node)
-        if reason is None and self.targeted is not None:
-            reason = self.targeted.target.reject(node)
-            if reason is not None:
-                self.targeted.refused(node, reason)
-        return reason
 
     # ---- a call never seen ------------------------------------------------------------
 
@@ -164,96 +140,6 @@ class Engine:
     def generalise(self, node: Node, place: int) -> Bounds | None:
         """Whether a number may vary: see ``Calls.generalise``."""
         return self.calls.generalise(node, place)
-
-    # ---- a trace never cut ------------------------------------------------------------
-
-    def plan(
-        self,
-        recorded: list[tuple[Node, tuple[int, ...]]],
-        live: tuple[int, ...],
-        donatable: tuple[int, ...],
-        read: tuple[int, ...],
-    ) -> tuple[Runnable, bool]:
-        """Plan and compile a trace so that the values ``live`` exist after it.
-
-        The plan may consume the leaves ``donatable``; an earlier trace read the leaves ``read``.
-        With it comes whether there are too many plans now, so that streams are to be forgotten.
-        """
-        plan = self._held.add(self._plan(Trace.of(recorded), live, donatable, read))
-        plan.read, plan.setting = read, self.backend.setting()
-        crowded = self._held.are_too_many()
-        if crowded:
-            self.executables.cache.halve_memory()
-        return plan, crowded
-
-    def _plan(
-        self,
-        trace: Trace,
-        live: tuple[int, ...],
-        donatable: tuple[int, ...],
-        read: tuple[int, ...],
-    ) -> Runnable:
-        with self._span("planning", f"{len(trace.nodes)} operations"):
-            changed = self._forms.changed(trace)
-        if self.targeted is not None:
-            return self._plan_for_target(self.targeted, trace, live, donatable, read, changed)
-        with self._span("planning", f"{len(trace.nodes)} operations"):
-            key = self.plans.key(self.backend, trace, live, donatable, read)
-            stored = self.plans.find(key, trace, live, donatable)
-        if stored is not None:
-            try:
-                return bind(stored.plan, self._named(stored, read), self.ahead)
-            except VerifyError as error:
-                self.plans.refuse(key, str(error))
-        with self._span("planning", f"{len(trace.nodes)} operations"):
-            plan = make_plan(trace, live, donatable, self.whole, changed, self._elsewhere())
-        found = self._find_all(plan, read)
-        self.plans.save(key, plan, tuple((one.found.digest, one.found.label) for one in found))
-        self.verdicts.save()
-        return bind(plan, found, self.ahead)
-
-    def _plan_for_target(
-        self,
-        targeted: Targeted,
-        trace: Trace,
-        live: tuple[int, ...],
-        donatable: tuple[int, ...],
-        read: tuple[int, ...],
-        changed: frozenset[int],
-    ) -> Runnable:
-        """Plan as the target would; the chunks run here, and are compiled for it beside that."""
-        plan = make_plan(trace, live, donatable, self.whole, changed, self._elsewhere())
-        chunks = local_chunks(plan, read)
-        runnable = bind(plan, self._find_chunks(chunks), self.ahead)
-        runnable.planned = targeted.add(plan, chunks, donatable, read)
-        self.verdicts.save()
-        return runnable
-
-    def _named(self, stored: Named, read: tuple[int, ...]) -> list[Bound]:
-        """The executables that a stored plan names, or, where one is missing, those found.
-
-        Raises ``VerifyError`` where the plan names executables of other chunks.
-        """
-        named = self.executables.named(self.backend, stored.names, stored.plan.chunks)
-        if named is not None:
-            return list(map(Bound, named))
-        found = self._find_all(stored.plan, read)
-        if [one.found.digest for one in found] != [digest for digest, _ in stored.names]:
-            raise VerifyError("a stored plan names executables of other chunks")
-        return found
-
-    def _find_all(self, plan: Plan, read: tuple[int, ...]) -> list[Bound]:
-        """Find or compile every chunk's executable."""
-        return self._find_chunks(local_chunks(plan, read))
-
-    def _find_chunks(self, chunks: Sequence[Chunk]) -> list[Bound]:
-        """What runs each chunk, different ones compiled in parallel."""
-        keys = [key_of(self.backend, chunk) for chunk in chunks]
-        wanted = {key.digest: (chunk, key) for key, chunk in zip(keys, chunks, strict=True)}
-        found = self.compiler.find(self.backend, wanted)
-        return [
-            bound(chunk, key, found[key.digest]) for chunk, key in zip(chunks, keys, strict=True)
-        ]
 
     # ---- running ----------------------------------------------------------------------
 
@@ -273,8 +159,8 @@ class Engine:
         """
         if self.observer is not None or self.inspector is not None:
             return None  # they see whole traces, in order
-        if self._earlier:
-            self._convert(leaves)
+        if self.arrays.earlier:
+            self.arrays.convert(leaves)
         if any(stage.pending is not None for stage in runnable.stages[:stages]):
             return None
         if runnable.setting != self.backend.setting():
@@ -297,10 +183,10 @@ class Engine:
         ``started`` is what ``start`` returned last for this plan and trace.
         """
         self._numbers.start()
-        if self._earlier:
-            self._convert(leaves)
+        if self.arrays.earlier:
+            self.arrays.convert(leaves)
         if runnable.setting != self.backend.setting():  # 0.1 us
-            self._rebind(runnable)
+            self.planning.rebind(runnable)
             started = None
         debug = self.mode == "debug"
         if debug:
@@ -314,8 +200,9 @@ class Engine:
             self._finish(runnable, results)
         if self.observer is not None:
             self.observer.traces.append((CUT_REASONS[reason], runnable))
-        if self.targeted is not None and runnable.planned is not None:
-            self.targeted.ran(runnable.planned, CUT_REASONS[reason])
+        targeted = self.planning.targeted
+        if targeted is not None and runnable.planned is not None:
+            targeted.ran(runnable.planned, CUT_REASONS[reason])
         return results
 
     def rescue(
@@ -332,10 +219,10 @@ class Engine:
         operation is to blame. Warns where nothing is lost: it took long.
         """
         self.rescued += 1
-        if self._earlier:
-            self._convert(leaves)
+        if self.arrays.earlier:
+            self.arrays.convert(leaves)
         trace = Trace.of(recorded)
-        arrays, text = rescue(self.backend, self._find_chunks, trace, live, leaves, scalars)
+        arrays, text = rescue(self.backend, self.planning.find, trace, live, leaves, scalars)
         if all(array is not None for array in arrays):
             warn_or_print(
                 f"a chunk failed, and its operations ran one by one instead: {why}",
@@ -343,14 +230,6 @@ class Engine:
                 2,
             )
         return arrays, text or why
-
-    def _rebind(self, runnable: Runnable) -> None:
-        """Give a plan the executables of the setting that holds now."""
-        runnable.setting = self.backend.setting()
-        found = self._find_all(runnable.plan, runnable.read)
-        for stage, one in zip(runnable.stages, found, strict=True):
-            stage.executable, stage.found = one.found.executable, one.found
-            stage.chunk, stage.pending = one.chunk, one.pending
 
     def _finish(self, runnable: Runnable, results: list[Any]) -> None:
         """Debug Eager: wait, and look at what came out."""
@@ -367,18 +246,6 @@ class Engine:
             raise ExecutionError(text) from error
         if self.check == "nan":
             check_finite(node, [self.backend.get(array) for array in results])
-
-    def _convert(self, leaves: list[Any]) -> None:
-        for index, array in enumerate(leaves):
-            if array is not None and not self.backend.owns(array):
-                leaves[index] = self.backend.put(self._read(array), 0)
-
-    def _read(self, array: Any) -> np.ndarray:
-        """The array on the host; it may be of a backend from before a switch."""
-        owner = self.backend
-        if not owner.owns(array):
-            owner = next(backend for backend in self._earlier if backend.owns(array))
-        return owner.get(array)
 
     def _on_host(self, leaves: list[Any]) -> list[np.ndarray]:
         return [np.asarray(self.backend.get(array)) for array in leaves]
@@ -427,31 +294,24 @@ class Engine:
 
     def _run_stage(self, stage: Stage, scalars: bytes, inputs: Sequence[Any]) -> list[Any]:
         if stage.pending is not None and stage.chunk is not None:
-            found = self.compiler.ready(stage.found.digest, stage.pending)
+            compiler = self.planning.compiler
+            found = compiler.ready(stage.found.digest, stage.pending)
             if found is None:
-                return self.compiler.run_uncompiled(self.backend, stage.chunk, scalars, inputs)
+                return compiler.run_uncompiled(self.backend, stage.chunk, scalars, inputs)
             stage.executable, stage.found, stage.pending = found.executable, found, None
         return self.backend.execute(stage.executable, scalars, inputs)
 
     def put(self, data: torch.Tensor, dtype: str, shape: tuple[int, ...], device: int) -> Any:
         """An array from flat host memory in a buffer's order, which fuse owns from now on."""
-        if dtype in HALF_COMPLEX or not hasattr(torch, dtype):
-            raise TypeError(
-                describe(
-                    f"the tpu device has no dtype {dtype}",
-                    source=user_line(),
-                    remedy="convert the tensor before moving it",
-                )
-            )
         raw = data.view(torch.uint8).numpy() if data.numel() else np.empty(0, np.uint8)
         with self._span("writing", f"{raw.nbytes} bytes"):
-            return self.backend.put(raw.view(dtype).reshape(shape), device)
+            return self.arrays.put(raw, dtype, shape, device)
 
     def get(self, array: Any) -> np.ndarray:
         """The array's bytes on the host, flat."""
         try:
             with self._span("reading"):
-                found = self._read(array)
+                found = self.arrays.read(array)
         except Exception as error:
             raise ExecutionError(describe(f"a chunk failed while running: {error}")) from error
         return found.reshape(-1).view(np.uint8)
@@ -470,7 +330,7 @@ class Engine:
         self.observer = self.executables.timeline = timeline
 
     def _span(self, kind: str, label: str = "") -> AbstractContextManager[object]:
-        return nullcontext() if self.observer is None else self.observer.span(kind, label)
+        return span(self.observer, kind, label)
 
     def uses(self, name: str) -> bool:
         """Whether the backend ``name`` is the one in use."""
@@ -481,13 +341,11 @@ class Engine:
         self.wait()
         backend = get_backend(name)
         backend.start()
-        if self.backend not in self._earlier:
-            self._earlier.append(self.backend)
         self.backend = backend
-        self.verdicts.save(final=True)
-        self.verdicts = Verdicts(self.backend, self.executables.cache)
+        self.arrays.use(backend)
+        self.planning.use(backend)
         self.host_calls.switch(backend.name)
-        self.calls = Calls(self.backend, self._reject, self.host_calls, self._numbers)
+        self.calls = Calls(backend, self.planning.reject, self.host_calls, self._numbers)
 
     def forget(self) -> None:
         """Drop the descriptions of calls: an operator has another meaning from now on."""
@@ -496,8 +354,7 @@ class Engine:
     def compile_with(self, options: Mapping[str, str | bool | int | float]) -> None:
         """Compile with these options from now on; executables made with others are not used."""
         self.backend.compile_with(options)
-        self.verdicts.save(final=True)
-        self.verdicts = Verdicts(self.backend, self.executables.cache)
+        self.planning.use(self.backend)
 
     def close(self) -> bool:
         """Wait a moment for what runs; called once at the end of the process.
@@ -506,7 +363,7 @@ class Engine:
         """
         landed = self._flight.land_within(EXIT_SECONDS)
         self.executables.cache.close()
-        return landed and self.compiler.is_idle()
+        return landed and self.planning.compiler.is_idle()
 
     def _await(self, arrays: list[Any]) -> None:
         self.backend.wait(arrays)
@@ -517,9 +374,7 @@ class Engine:
     def _save(self) -> None:
         if self._process != os.getpid():
             return  # a forked child: what it inherited is its parent's to store
-        if self.targeted is not None and config.target() is not None:
-            self.targeted.finish()
-        self.verdicts.save(final=True)
+        self.planning.save()
         self.recall.save()
 
     def stats(self) -> dict[str, Any]:
@@ -528,7 +383,7 @@ class Engine:
             "chunks": self.chunks,
             "rescued_traces": self.rescued,
             **self.executables.stats(),
-            "background": self.compiler.stats(),
+            "background": self.planning.compiler.stats(),
             "host_fallbacks": dict(self.host_calls.fallbacks),
             "shape_caps": dict(self.host_calls.shape_caps),
         }
@@ -537,5 +392,5 @@ class Engine:
         """Set the counters to zero."""
         self.chunks = self.rescued = 0
         self.host_calls.reset()
-        self.compiler.counts = Counts()
+        self.planning.compiler.counts = Counts()
         self.executables.reset_stats()

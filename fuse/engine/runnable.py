@@ -93,7 +93,7 @@ def bound(chunk: Chunk, key: Key, found: Found | Future[Found]) -> Bound:
 
 
 def local_chunks(plan: Plan, read: tuple[int, ...]) -> list[Chunk]:
-    """The chunks of a plan, each with values numbered within it; ``read`` as in ``Engine.plan``."""
+    """A plan's chunks, each with values numbered within it; ``read`` as in ``Planning.plan``."""
     uses = Counter(leaf.value for planned in plan.chunks for leaf in planned.inputs)
     uses.update(value for planned in plan.chunks for value in planned.outputs)
     uses.update(read)

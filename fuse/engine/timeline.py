@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,6 +47,11 @@ class Timeline:
             yield
         finally:
             self.add(kind, start, time.perf_counter(), label, chunk)
+
+
+def span(timeline: Timeline | None, kind: str, label: str = "") -> AbstractContextManager[object]:
+    """Time a block for ``timeline``, where there is one."""
+    return nullcontext() if timeline is None else timeline.span(kind, label)
 
 
 def recording(events: list[Event], start: float, stop: float) -> list[Event]:

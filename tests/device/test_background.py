@@ -37,7 +37,7 @@ def uncompiled(monkeypatch: pytest.MonkeyPatch) -> Iterator[Compiler]:
     torch.tpu.synchronize()
     core.forget()
     engine.executables.cache.clear_memory()
-    monkeypatch.setattr(engine, "compiler", compiler)
+    monkeypatch.setattr(engine.planning, "compiler", compiler)
     yield compiler
     torch.tpu.synchronize()
     core.forget()  # later tests compile again
@@ -105,7 +105,7 @@ def test_random_numbers_are_those_of_compiled_operations(uncompiled: Compiler) -
     compiled = Compiler(lazy.engine().executables, background=False)
     lazy.core().forget()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lazy.engine(), "compiler", compiled)
+        patch.setattr(lazy.engine().planning, "compiler", compiled)
         expected = draw()
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other)

@@ -35,7 +35,7 @@ for number, chosen in enumerate(itertools.product(steps, repeat=3)):
     before = fuse.stats()["compiles"]
     torch.testing.assert_close(hot(x).cpu(), hot(host))
     compiled.append(fuse.stats()["compiles"] - before)
-    seen.append(lazy.engine()._held.executables())
+    seen.append(lazy.engine().planning._held.executables())
     known.append(fuse.stats()["known_calls"])
 stats = fuse.stats()
 gc.collect()
@@ -73,7 +73,7 @@ host = torch.linspace(-1, 1, 16)
 x = host.to("tpu")
 x.sum().item()
 before = memory_maps()
-lazy.engine()._held.most_maps = before + 200
+lazy.engine().planning._held.most_maps = before + 200
 seen = []
 for chosen in itertools.product(steps, repeat=3):
     value, wanted = x, host

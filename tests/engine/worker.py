@@ -19,7 +19,7 @@ from fuse.backends.xla.backend import XlaBackend
 from fuse.cache import CacheMissError
 from fuse.cache.lease import Lease, LeaseState
 from fuse.device import lazy
-from fuse.engine import engine as run
+from fuse.engine import planning
 from fuse.engine.plans import SHORTEST
 from fuse.plan import planner
 from fuse.plan.plan import Plan
@@ -43,13 +43,13 @@ def count_calls() -> None:
 
     XlaBackend.compile = counted("compile", XlaBackend.compile)  # type: ignore[method-assign]
     XlaBackend._try = counted("trace", XlaBackend._try)  # type: ignore[method-assign]
-    make_plan = counted("plan", run.make_plan)
+    make_plan = counted("plan", planning.make_plan)
 
     def plan(trace: Trace, *rest: Any) -> Plan:
         chosen: Plan = (make_plan if len(trace.nodes) >= SHORTEST else planner.plan)(trace, *rest)
         return chosen
 
-    run.make_plan = plan
+    planning.make_plan = plan
 
 
 def wait_for(name: str) -> None:

@@ -329,9 +329,9 @@ def test_what_ran_on_the_host_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FUSE_HOST_FALLBACK", "silent")
 
     engine = fuse.device.lazy.engine()
-    reject = engine.verdicts.reject
+    reject = engine.planning.verdicts.reject
     monkeypatch.setattr(
-        engine.verdicts, "reject", lambda node: "no" if node.op == "erfc" else reject(node)
+        engine.planning.verdicts, "reject", lambda node: "no" if node.op == "erfc" else reject(node)
     )
     found = fuse.compare(lambda x: (x.sin() + 0.5).erfc().exp(), torch.ones(5).to(DEVICE))
     assert found.agrees

@@ -1,0 +1,164 @@
+"""From a recorded trace to a plan bound to its executables: what a stream's first cut asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fuse import config
+from fuse.backends.base import Backend, Chunk
+from fuse.engine.compiler import Compiler
+from fuse.engine.executables import Executables, key_of
+from fuse.engine.held import HeldPlans, half_of_all_maps
+from fuse.engine.plans import Named, Plans
+from fuse.engine.runnable import Bound, Runnable, bind, bound, local_chunks
+from fuse.engine.targeted import Targeted
+from fuse.engine.timeline import span
+from fuse.engine.verdicts import Verdicts
+from fuse.errors import VerifyError
+from fuse.plan.changing import Forms
+from fuse.plan.planner import plan as make_plan
+from fuse.trace.node import Node, Trace
+
+
+class Planning:
+    """Plans for one backend, and for a target where one is set. Used under the recorder's mutex.
+
+    ``verdicts`` are what the backend said of operations; ``targeted`` is ``None`` or what is known
+    of the program for a target.
+    """
+
+    def __init__(self, backend: Backend, executables: Executables) -> None:
+        """Plans with the settings' parameters; ``executables`` and their cache are shared."""
+        self._backend = backend
+        self._executables = executables
+        self.compiler = Compiler(executables, config.compile_mode() == "background")
+        self.verdicts = Verdicts(backend, executables.cache)
+        self.targeted: Targeted | None = None
+        self._whole = config.whole_trace()
+        self._ahead = config.start_ahead()
+        self._plans = Plans(executables.cache, self._whole)
+        self._held = HeldPlans(config.memory_entries(), half_of_all_maps())
+        self._forms = Forms()
+
+    def use(self, backend: Backend) -> None:
+        """Plan for this backend, or for this one as it is now, from now on."""
+        self.verdicts.save(final=True)
+        self._backend = backend
+        self.verdicts = Verdicts(backend, self._executables.cache)
+
+    def elsewhere(self) -> bool:
+        """Whether plans are made for chunks that run on other cores than the recorder's."""
+        return self.targeted is not None or not self._backend.wakes_host_threads()
+
+    def open_target(self, name: str) -> Targeted:
+        """What is to be known of the program for a target; raises ``ConfigError``."""
+        return Targeted(self._backend.target(name), self._executables.cache, self._plans)
+
+    def reject(self, node: Node) -> str | None:
+        """Why the backend cannot run ``node``, or the target, or ``None``."""
+        reason = self.verdicts.reject(node)
+        if reason is None and self.targeted is not None:
+            reason = self.targeted.target.reject(node)
+            if reason is not None:
+                self.targeted.refused(node, reason)
+        return reason
+
+    def plan(
+        self,
+        recorded: list[tuple[Node, tuple[int, ...]]],
+        live: tuple[int, ...],
+        donatable: tuple[int, ...],
+        read: tuple[int, ...],
+    ) -> tuple[Runnable, bool]:
+        """Plan and compile a trace so that the values ``live`` exist after it.
+
+        The plan may consume the leaves ``donatable``; an earlier trace read the leaves ``read``.
+        With it comes whether there are too many plans now, so that streams are to be forgotten.
+        """
+        plan = self._held.add(self._bound(Trace.of(recorded), live, donatable, read))
+        plan.read, plan.setting = read, self._backend.setting()
+        crowded = self._held.are_too_many()
+        if crowded:
+            self._executables.cache.halve_memory()
+        return plan, crowded
+
+    def _bound(
+        self,
+        trace: Trace,
+        live: tuple[int, ...],
+        donatable: tuple[int, ...],
+        read: tuple[int, ...],
+    ) -> Runnable:
+        timeline, label = self._executables.timeline, f"{len(trace.nodes)} operations"
+        with span(timeline, "planning", label):
+            changed = self._forms.changed(trace)
+        if self.targeted is not None:
+            return self._for_target(self.targeted, trace, live, donatable, read, changed)
+        with span(timeline, "planning", label):
+            key = self._plans.key(self._backend, trace, live, donatable, read)
+            stored = self._plans.find(key, trace, live, donatable)
+        if stored is not None:
+            try:
+                return bind(stored.plan, self._named(stored, read), self._ahead)
+            except VerifyError as error:
+                self._plans.refuse(key, str(error))
+        with span(timeline, "planning", label):
+            plan = make_plan(trace, live, donatable, self._whole, changed, self.elsewhere())
+        found = self.find(local_chunks(plan, read))
+        self._plans.save(key, plan, tuple((one.found.digest, one.found.label) for one in found))
+        self.verdicts.save()
+        return bind(plan, found, self._ahead)
+
+    def _for_target(
+        self,
+        targeted: Targeted,
+        trace: Trace,
+        live: tuple[int, ...],
+        donatable: tuple[int, ...],
+        read: tuple[int, ...],
+        changed: frozenset[int],
+    ) -> Runnable:
+        """Plan as the target would; the chunks run here, and are compiled for it beside that."""
+        plan = make_plan(trace, live, donatable, self._whole, changed, self.elsewhere())
+        chunks = local_chunks(plan, read)
+        runnable = bind(plan, self.find(chunks), self._ahead)
+        runnable.planned = targeted.add(plan, chunks, donatable, read)
+        self.verdicts.save()
+        return runnable
+
+    def _named(self, stored: Named, read: tuple[int, ...]) -> list[Bound]:
+        """The executables that a stored plan names, or, where one is missing, those found.
+
+        Raises ``VerifyError`` where the plan names executables of other chunks.
+        """
+        named = self._executables.named(self._backend, stored.names, stored.plan.chunks)
+        if named is not None:
+            return list(map(Bound, named))
+        found = self.find(local_chunks(stored.plan, read))
+        if [one.found.digest for one in found] != [digest for digest, _ in stored.names]:
+            raise VerifyError("a stored plan names executables of other chunks")
+        return found
+
+    def find(self, chunks: Sequence[Chunk]) -> list[Bound]:
+        """What runs each chunk, found or compiled, different ones in parallel."""
+        keys = [key_of(self._backend, chunk) for chunk in chunks]
+        wanted = {key.digest: (chunk, key) for key, chunk in zip(keys, chunks, strict=True)}
+        found = self.compiler.find(self._backend, wanted)
+        return [
+            bound(chunk, key, found[key.digest]) for chunk, key in zip(chunks, keys, strict=True)
+        ]
+
+    def rebind(self, runnable: Runnable) -> None:
+        """Give a plan the executables of the backend's setting that holds now."""
+        runnable.setting = self._backend.setting()
+        found = self.find(local_chunks(runnable.plan, runnable.read))
+        for stage, one in zip(runnable.stages, found, strict=True):
+            stage.executable, stage.found = one.found.executable, one.found
+            stage.chunk, stage.pending = one.chunk, one.pending
+
+    def save(self) -> None:
+        """At the end of the process: store the verdicts, and finish what the settings' target
+        was asked."""
+        if self.targeted is not None and config.target() is not None:
+            self.targeted.finish()
+        self.verdicts.save(final=True)
