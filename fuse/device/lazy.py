@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
+from torch._C._dynamo import eval_frame as _dynamo
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from fuse import versions
@@ -108,6 +109,17 @@ def random_state() -> torch.Tensor:
     return torch.frombuffer(bytearray(state), dtype=torch.uint8)
 
 
+def outside_dynamo(function: Callable[[], None]) -> Callable[[], None]:
+    """``function``, which Dynamo never traces, nor what it calls: of the modules imported there it
+    would give up half-way. ``torch.compiler.disable`` says so too, but loads Dynamo: a second.
+    """
+    skip = _dynamo._FrameAction.SKIP
+    _dynamo.set_code_exec_strategy(function.__code__, _dynamo._FrameExecStrategy(skip, skip))
+    function._torchdynamo_disable = True  # type: ignore[attr-defined]  # where a call is inlined
+    return function
+
+
+@outside_dynamo
 def initialise() -> None:
     """Load the native core, start the backend and register every kernel; once."""
     if "core" in _state:

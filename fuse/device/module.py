@@ -23,6 +23,7 @@ __path__ = [str(pathlib.Path(__file__).parents[1] / "torch_tpu")]
 _SUBMODULES = frozenset({"compiler", "ops", "optimizers", "pallas", "profiler"})
 
 
+@lazy.outside_dynamo
 def _lazy_init() -> None:
     """Build or load the native core, and start the backend; the first call only."""
     with _lock:

@@ -8,10 +8,12 @@ functions stand in for them; then PyTorch's own are put back.
 
 from __future__ import annotations
 
+import operator
 import sys
 import threading
 from collections import defaultdict
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import torch
@@ -33,9 +35,17 @@ _guard = _Guard()
 
 
 def asked_by(*modules: str) -> bool:
-    """Whether the caller's caller is in one of these modules, or in a package below one."""
-    name = str(sys._getframe(2).f_globals.get("__name__", ""))
-    return any(name == module or name.startswith(f"{module}.") for module in modules)
+    """Whether the caller's caller is in one of these modules, or in a package below one.
+
+    ``torch.accelerator`` also asks for others: from 2.15 on ``torch.distributed`` goes through it.
+    """
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None:
+        name = str(frame.f_globals.get("__name__", ""))
+        if any(name == module or name.startswith(f"{module}.") for module in modules):
+            return True
+        frame = frame.f_back if name == "torch.accelerator" else None
+    return False
 
 
 def _get_accelerator(check: bool = False) -> torch.device:
@@ -60,21 +70,25 @@ def _pin_memory(tensor: torch.Tensor, device: Any = None) -> torch.Tensor:
     return tensor.clone()
 
 
+_streams: defaultdict[object, torch.Stream] = defaultdict(torch.Stream)
 _STAND_INS: dict[str, Callable[..., object]] = {
     "_get_accelerator": _get_accelerator,
+    "_accelerator_getAccelerator": _get_accelerator,
     "_accelerator_getDeviceIndex": lambda: 0,
     "_accelerator_setDeviceIndex": _set_device_index,
     "_accelerator_exchangeDevice": _exchange_device,
     "_accelerator_maybeExchangeDevice": _exchange_device,
     # No Python frame, which torch.compile, asking for it itself, would compile.
-    "_accelerator_getStream": defaultdict(torch.Stream).__getitem__,
+    "_accelerator_getStream": _streams.__getitem__,
     "_accelerator_setStream": lambda stream: None,
     "_accelerator_synchronizeDevice": lambda index: None,
     "_accelerator_isAllocatorInitialized": lambda: False,
     "_accelerator_emptyHostCache": lambda: None,
+    "_dynamo.utils.get_current_stream": _streams.__getitem__,  # every compiled call's, from 2.15
 }
 """By the name in ``torch._C`` of what they stand in for; versions of PyTorch lack some."""
-_replaced: dict[str, Any] = {}
+_replaced: list[tuple[Any, str, Any]] = []
+"""Of each that is replaced: the module, its name there, and PyTorch's own."""
 
 
 def hide_from_autograd() -> None:
@@ -92,17 +106,24 @@ def hide_from_autograd() -> None:
 def stand_in() -> None:
     """Answer for the device from here on."""
     torch._C._acc.register_python_privateuseone_device_guard(_guard)
-    for name, answer in _STAND_INS.items():
-        if hasattr(torch._C, name):
-            _replaced[name] = getattr(torch._C, name)
-            setattr(torch._C, name, answer)
+    for path, answer in _STAND_INS.items():
+        inner, _, name = path.rpartition(".")
+        module = operator.attrgetter(inner)(torch._C) if inner else torch._C
+        if hasattr(module, name):
+            _replaced.append((module, name, getattr(module, name)))
+            setattr(module, name, answer)
     torch.Tensor.pin_memory = _pin_memory  # type: ignore[assignment,method-assign]
 
 
 def step_back() -> None:
     """The device has started: PyTorch's own functions are back."""
-    for name, function in _replaced.items():
-        setattr(torch._C, name, function)
+    for module, name, function in _replaced:
+        standing = getattr(module, name)
+        setattr(module, name, function)
+        for importer in ("torch._dynamo.utils", "torch._dynamo.guards"):  # they keep it by name
+            namespace = vars(sys.modules.get(importer, module))
+            if namespace.get(name) == standing:
+                namespace[name] = function
     if _replaced:
         del torch.Tensor.pin_memory
     _replaced.clear()
