@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -95,3 +98,15 @@ def test_gloo_is_refused(case: Case, tmp_path: Path) -> None:
     done = ranks.launch(PROGRAM.format(arguments=backend), tmp_path)
     assert done.returncode != 0
     assert "'gloo' does not serve the device tpu" in done.stderr
+
+
+def test_own_test(case: Case, tmp_path: Path) -> None:
+    """`accelerate test`: its own script of checks, on one process."""
+    environment = {**os.environ, "HF_HOME": str(tmp_path)}
+    command = [sys.executable, "-m", "accelerate.commands.accelerate_cli", "test"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=ranks.SECONDS, check=False, env=environment
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    assert "Test is a success!" in done.stdout
+    assert "Device: tpu" in done.stdout
