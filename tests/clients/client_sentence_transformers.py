@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 import sentence_transformers
-import tokenizers
 import torch
 import transformers
-from sentence_transformers import losses
+from sentence_transformers.sentence_transformer import losses
+from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 
+from tests.clients import words
 from tests.clients.client_architectures import BERT
 from tests.clients.conftest import Case, timed
 from tests.clients.steps import equal_losses, training
@@ -21,19 +22,15 @@ SENTENCES = ["2 3 4", "9 8 7 6 5", "11 12", "2 3 5 4"]
 @pytest.fixture
 def saved(tmp_path: Path) -> Path:
     """A small BERT with a tokenizer whose words are numbers."""
-    words = {word: index for index, word in enumerate(["<pad>", "<s>", *map(str, range(2, 64))])}
-    inner = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="<pad>"))
-    inner.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
-    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=inner, pad_token="<pad>")
-    tokenizer.save_pretrained(tmp_path)
+    words.tokenizer().save_pretrained(tmp_path)
     torch.manual_seed(0)
     transformers.BertModel(transformers.BertConfig(**BERT)).save_pretrained(tmp_path)
     return tmp_path
 
 
 def model(saved: Path, device: str) -> Any:
-    body = sentence_transformers.models.Transformer(str(saved), max_seq_length=16)
-    pooling = sentence_transformers.models.Pooling(body.get_word_embedding_dimension())
+    body = Transformer(str(saved), max_seq_length=16)
+    pooling = Pooling(body.get_embedding_dimension())
     return sentence_transformers.SentenceTransformer(modules=[body, pooling], device=device)
 
 

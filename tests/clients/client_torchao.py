@@ -12,7 +12,8 @@ from tests.clients.client_transformers import llama
 from tests.clients.conftest import Case, timed
 
 LIBRARY = "torchao"
-CONFIGS = ["Int8WeightOnlyConfig", "Int8DynamicActivationInt8WeightConfig"]
+# An activation at the border of two of its 255 steps may be rounded to the other one.
+CONFIGS = {"Int8WeightOnlyConfig": 1e-4, "Int8DynamicActivationInt8WeightConfig": 1e-2}
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -34,7 +35,9 @@ def test_quantized(case: Case, name: str) -> None:
         return [timed(call) for _ in range(4)]
 
     device, cpu = case.compare(run)
-    torch.testing.assert_close(torch.tensor(device), torch.tensor(cpu), rtol=1e-2, atol=2e-3)
+    torch.testing.assert_close(
+        torch.tensor(device), torch.tensor(cpu), rtol=1e-3, atol=CONFIGS[name]
+    )
 
 
 def test_from_pretrained(case: Case, tmp_path: Path) -> None:

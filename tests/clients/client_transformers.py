@@ -5,11 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tokenizers
 import torch
 import transformers
 
-from tests.clients import ranks
+from tests.clients import ranks, words
 from tests.clients.conftest import Case, timed
 
 LIBRARY = "transformers"
@@ -149,12 +148,8 @@ def test_generate(case: Case, cache: str, beams: int) -> None:
 
 def test_pipeline(case: Case, tmp_path: Path) -> None:
     """`pipeline(device="tpu")` from a saved model and tokenizer."""
-    words = {word: index for index, word in enumerate(["<pad>", "<s>", *map(str, range(2, 64))])}
-    inner = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="<pad>"))
-    inner.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
-    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=inner, pad_token="<pad>")
     llama().save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
+    words.tokenizer().save_pretrained(tmp_path)
 
     def run(device: str) -> list[tuple[float, Any]]:
         write = transformers.pipeline("text-generation", model=str(tmp_path), device=device)

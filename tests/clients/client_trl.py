@@ -5,10 +5,9 @@ from typing import Any
 
 import datasets
 import pytest
-import tokenizers
-import transformers
 import trl
 
+from tests.clients import words
 from tests.clients.client_transformers import Clock, llama
 from tests.clients.conftest import Case
 from tests.clients.steps import equal_losses
@@ -28,14 +27,6 @@ OPTIONS: dict[str, Any] = {
 }
 
 
-def tokenizer() -> Any:
-    words = {word: index for index, word in enumerate(["<pad>", "<s>", *map(str, range(2, 64))])}
-    inner = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="<pad>"))
-    inner.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
-    special = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "<s>"}
-    return transformers.PreTrainedTokenizerFast(tokenizer_object=inner, **special)
-
-
 def rows(kind: str) -> Any:
     texts = [" ".join(str(2 + (row + step) % 60) for step in range(8)) for row in range(12)]
     if kind == "SFT":
@@ -50,16 +41,19 @@ def test_trainer(case: Case, tmp_path: Path, kind: str) -> None:
     """A small Llama tuned by a trainer, `use_cpu=True` on the CPU"""
     case.what = case.what.replace("a trainer", f"`{kind}Trainer`").partition(":")[0]
 
+    llama().save_pretrained(tmp_path / "model")
+
     def run(device: str) -> list[tuple[float, Any]]:
         config = getattr(trl, f"{kind}Config")(
             output_dir=str(tmp_path), use_cpu=device == "cpu", **OPTIONS
         )
         clock = Clock()
         trainer = getattr(trl, f"{kind}Trainer")(
-            llama(),
+            # A path: the trainer for DPO loads the model that it compares with from there.
+            str(tmp_path / "model"),
             args=config,
             train_dataset=rows(kind),
-            processing_class=tokenizer(),
+            processing_class=words.tokenizer(bos_token="<s>", eos_token="<s>"),
             callbacks=[clock],
         )
         trainer.train()
