@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -100,12 +101,27 @@ def test_gloo_is_refused(case: Case, tmp_path: Path) -> None:
     assert "'gloo' does not serve the device tpu" in done.stderr
 
 
-def test_own_test(case: Case, tmp_path: Path) -> None:
-    """`accelerate test`: its own script of checks, on one process."""
-    environment = {**os.environ, "HF_HOME": str(tmp_path)}
-    command = [sys.executable, "-m", "accelerate.commands.accelerate_cli", "test"]
+@pytest.mark.parametrize("processes", [1, 2])
+def test_own_test(case: Case, tmp_path: Path, processes: int) -> None:
+    """`accelerate test`, its own script of checks; processes"""
+    settings = {
+        "compute_environment": "LOCAL_MACHINE",
+        "distributed_type": "MULTI_GPU" if processes > 1 else "NO",
+        "num_processes": processes,
+        "num_machines": 1,
+        "mixed_precision": "no",
+        "use_cpu": False,
+    }
+    (tmp_path / "config.json").write_text(json.dumps(settings))
+    scripts = Path(sys.executable).parent
+    path = f"{scripts}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=ranks.SECONDS, check=False, env=environment
+        [scripts / "accelerate", "test", "--config_file", tmp_path / "config.json"],
+        capture_output=True,
+        text=True,
+        timeout=ranks.SECONDS,
+        check=False,
+        env={**os.environ, "PATH": path},
     )
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
     assert "Test is a success!" in done.stdout
