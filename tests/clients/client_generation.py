@@ -56,7 +56,6 @@ def test_sampled(case: Case) -> None:
 @pytest.mark.parametrize("cache", ["dynamic", "static"])
 def test_sliding(case: Case, build: Any, cache: str) -> None:
     """`generate` past a sliding window of 8 tokens gives CPU's"""
-    case.what = f"{case.what.partition(':')[0]}: {build.__name__.capitalize()}, {cache}"
 
     def run(device: str) -> list[tuple[float, Any]]:
         model = build().eval().to(device)

@@ -38,7 +38,6 @@ class Nodes(torch.nn.Module):
 @pytest.mark.parametrize("kind", [GCNConv, GATConv], ids=["GCNConv", "GATConv"])
 def test_nodes(case: Case, kind: Any) -> None:
     """Classes of a graph's nodes by two layers"""
-    case.what = f"{case.what.partition(':')[0]} of `{kind.__name__}`"
 
     def run(device: str) -> list[tuple[float, Any]]:
         torch.manual_seed(0)

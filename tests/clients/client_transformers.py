@@ -84,7 +84,7 @@ def train(folder: Path, device: str, **options: Any) -> tuple[Any, list[tuple[fl
 @pytest.mark.parametrize(
     "options",
     [{}, {"gradient_accumulation_steps": 2}, {"gradient_checkpointing": True}],
-    ids=str,
+    ids=["by default", "gradient_accumulation_steps=2", "gradient_checkpointing=True"],
 )
 def test_trainer(case: Case, tmp_path: Path, options: dict[str, Any]) -> None:
     """`Trainer` with evaluation and clipping; `use_cpu=True` stays on the CPU."""
@@ -126,7 +126,7 @@ def test_trainer_on_two_ranks(case: Case, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cache", ["dynamic", "static"])
-@pytest.mark.parametrize("beams", [1, 2])
+@pytest.mark.parametrize("beams", [1, 2], ids=["greedy", "2 beams"])
 def test_generate(case: Case, cache: str, beams: int) -> None:
     """`generate` gives CPU's tokens."""
     prompt = torch.randint(2, 64, (2, 5), generator=torch.Generator().manual_seed(1))

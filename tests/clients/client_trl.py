@@ -36,11 +36,9 @@ def rows(kind: str) -> Any:
     )
 
 
-@pytest.mark.parametrize("kind", ["SFT", "DPO"])
+@pytest.mark.parametrize("kind", ["SFT", "DPO"], ids=["SFTTrainer", "DPOTrainer"])
 def test_trainer(case: Case, tmp_path: Path, kind: str) -> None:
     """A small Llama tuned by a trainer, `use_cpu=True` on the CPU"""
-    case.what = case.what.replace("a trainer", f"`{kind}Trainer`").partition(":")[0]
-
     llama().save_pretrained(tmp_path / "model")
 
     def run(device: str) -> list[tuple[float, Any]]:
