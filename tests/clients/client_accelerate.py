@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +37,30 @@ accelerator.wait_for_everyone()
 report(accelerator.num_processes, accelerator.device.type, losses)
 accelerator.end_training()
 """
+CHECKS = """
+from accelerate import Accelerator
+from accelerate.test_utils.scripts import test_script as script
+from accelerate.utils import synchronize_rng_states
+device = Accelerator().device.type
+script.process_execution_check()
+script.test_split_between_processes_list()
+script.test_split_between_processes_nested_dict()
+script.test_split_between_processes_tensor()
+script.test_split_between_processes_evenly()
+synchronize_rng_states(["torch"])
+script.dl_preparation_check()
+script.central_dl_preparation_check()
+script.custom_sampler_check()
+script.check_seedable_sampler()
+script.check_seedable_sampler_with_data_seed()
+script.check_seedable_sampler_in_batch_sampler_shard()
+script.test_trigger()
+try:
+    script.training_check(use_seedable_sampler=True)
+except ValueError as error:
+    report(device, str(error).split()[0])
+"""
+"""Each check asserts for itself; the last one trains, and ends where accelerate refuses fp16."""
 
 
 @pytest.fixture(autouse=True)
@@ -95,3 +122,40 @@ def test_gloo_is_refused(case: Case, tmp_path: Path) -> None:
     done = ranks.launch(PROGRAM.format(arguments=backend), tmp_path)
     assert done.returncode != 0
     assert "'gloo' does not serve the device tpu" in done.stderr
+
+
+def test_own_test(case: Case, tmp_path: Path) -> None:
+    """`accelerate test`: its checks pass up to fp16, which accelerate refuses on this device."""
+    scripts = Path(sys.executable).parent
+    path = f"{scripts}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        [scripts / "accelerate", "test"],
+        capture_output=True,
+        text=True,
+        timeout=ranks.SECONDS,
+        check=False,
+        env={**os.environ, "PATH": path, "HF_HOME": str(tmp_path)},
+    )
+    assert "Device: tpu" in done.stdout
+    assert "BF16 training check." in done.stdout, done.stdout + done.stderr
+    assert done.stdout.rstrip().endswith("FP16 training check."), done.stdout
+    assert "fp16 mixed precision requires a device in" in done.stderr
+
+
+def test_own_checks_on_two_ranks(case: Case, tmp_path: Path) -> None:
+    """The checks of `accelerate test` on two ranks, but that of CUDA's generator and of fp16."""
+    for device, before in ranks.results(CHECKS, tmp_path):
+        assert (device, before) == ("tpu", "fp16")
+
+
+@pytest.mark.parametrize("script", ["test_ops", "test_sync"])
+def test_own_scripts_on_two_ranks(case: Case, tmp_path: Path, script: str) -> None:
+    """accelerate's own scripts of tests on two ranks"""
+    program = f"""
+from accelerate import Accelerator
+from accelerate.test_utils.scripts import {script} as script
+device = Accelerator().device.type
+script.main()
+report(device)
+"""
+    assert ranks.results(program, tmp_path) == [["tpu"], ["tpu"]]

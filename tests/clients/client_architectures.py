@@ -24,6 +24,12 @@ def image(device: str) -> dict[str, torch.Tensor]:
     return {"pixel_values": pixels.to(device), "labels": torch.tensor([0, 1], device=device)}
 
 
+def sound(device: str) -> dict[str, torch.Tensor]:
+    """Spectrograms of 32 frames, and what was said."""
+    frames = torch.randn(2, 8, 32, generator=torch.Generator().manual_seed(1))
+    return {"input_features": frames.to(device), "labels": text(device)["labels"]}
+
+
 BERT = {
     "vocab_size": 64,
     "hidden_size": 32,
@@ -38,6 +44,23 @@ DROPOUTS = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
 T5 = {"vocab_size": 64, "d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4}
 VIT = {**BERT, "image_size": 16, "patch_size": 4, "num_labels": 2}
 del VIT["vocab_size"]
+GEMMA = {**LLAMA, "head_dim": 8, "sliding_window": 8, "query_pre_attn_scalar": 8}
+MIXTRAL = {**LLAMA, "num_local_experts": 4, "num_experts_per_tok": 2}
+WHISPER = {
+    "vocab_size": 64,
+    "d_model": 32,
+    "num_mel_bins": 8,
+    "max_source_positions": 16,
+    "max_target_positions": 32,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 1,
+    "decoder_start_token_id": 1,
+    "dropout": 0.0,
+}
+for side in ("encoder", "decoder"):
+    WHISPER |= {f"{side}_layers": 2, f"{side}_attention_heads": 4, f"{side}_ffn_dim": 64}
+MAMBA = {"vocab_size": 64, "hidden_size": 32, "state_size": 8, "num_hidden_layers": 2}
 
 MODELS: dict[str, tuple[Callable[[], Any], Callable[[str], Any]]] = {
     "Llama": (
@@ -47,6 +70,28 @@ MODELS: dict[str, tuple[Callable[[], Any], Callable[[str], Any]]] = {
     "Qwen3": (
         lambda: transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**LLAMA, head_dim=8)),
         text,
+    ),
+    "Mistral": (
+        lambda: transformers.MistralForCausalLM(
+            transformers.MistralConfig(**LLAMA, sliding_window=8)
+        ),
+        text,
+    ),
+    "Gemma 2": (
+        lambda: transformers.Gemma2ForCausalLM(transformers.Gemma2Config(**GEMMA)),
+        text,
+    ),
+    "Mixtral": (
+        lambda: transformers.MixtralForCausalLM(transformers.MixtralConfig(**MIXTRAL)),
+        text,
+    ),
+    "Mamba": (
+        lambda: transformers.MambaForCausalLM(transformers.MambaConfig(**MAMBA)),
+        text,
+    ),
+    "Whisper": (
+        lambda: transformers.WhisperForConditionalGeneration(transformers.WhisperConfig(**WHISPER)),
+        sound,
     ),
     "GPT-2": (
         lambda: transformers.GPT2LMHeadModel(transformers.GPT2Config(**GPT2, **DROPOUTS)),

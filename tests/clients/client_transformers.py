@@ -5,11 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tokenizers
 import torch
 import transformers
 
-from tests.clients import ranks
+from tests.clients import ranks, words
 from tests.clients.conftest import Case, timed
 
 LIBRARY = "transformers"
@@ -85,7 +84,7 @@ def train(folder: Path, device: str, **options: Any) -> tuple[Any, list[tuple[fl
 @pytest.mark.parametrize(
     "options",
     [{}, {"gradient_accumulation_steps": 2}, {"gradient_checkpointing": True}],
-    ids=str,
+    ids=["by default", "gradient_accumulation_steps=2", "gradient_checkpointing=True"],
 )
 def test_trainer(case: Case, tmp_path: Path, options: dict[str, Any]) -> None:
     """`Trainer` with evaluation and clipping; `use_cpu=True` stays on the CPU."""
@@ -127,7 +126,7 @@ def test_trainer_on_two_ranks(case: Case, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cache", ["dynamic", "static"])
-@pytest.mark.parametrize("beams", [1, 2])
+@pytest.mark.parametrize("beams", [1, 2], ids=["greedy", "2 beams"])
 def test_generate(case: Case, cache: str, beams: int) -> None:
     """`generate` gives CPU's tokens."""
     prompt = torch.randint(2, 64, (2, 5), generator=torch.Generator().manual_seed(1))
@@ -149,12 +148,8 @@ def test_generate(case: Case, cache: str, beams: int) -> None:
 
 def test_pipeline(case: Case, tmp_path: Path) -> None:
     """`pipeline(device="tpu")` from a saved model and tokenizer."""
-    words = {word: index for index, word in enumerate(["<pad>", "<s>", *map(str, range(2, 64))])}
-    inner = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="<pad>"))
-    inner.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
-    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=inner, pad_token="<pad>")
     llama().save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
+    words.tokenizer().save_pretrained(tmp_path)
 
     def run(device: str) -> list[tuple[float, Any]]:
         write = transformers.pipeline("text-generation", model=str(tmp_path), device=device)

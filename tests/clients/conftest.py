@@ -79,7 +79,7 @@ def case(request: pytest.FixtureRequest) -> Iterator[Case]:
     text = str(request.function.__doc__).splitlines()[0].removesuffix(".")
     parameters = getattr(request.node, "callspec", None)
     if parameters is not None:
-        text += f": {', '.join(str(value) for value in parameters.params.values())}"
+        text += f": {parameters.id}"
     yield request.node.stash.setdefault(KEY, Case(request.module.LIBRARY, text))
 
 
