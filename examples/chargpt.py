@@ -40,6 +40,9 @@ class Text:
 
     def encode(self, text: str) -> list[int]:
         """Numbers of the characters of ``text``; ``ValueError`` for one not in the alphabet."""
+        strangers = set(text) - set(self.alphabet)
+        if strangers:
+            raise ValueError(f"not in the alphabet: {''.join(sorted(strangers))!r}")
         return [self.alphabet.index(character) for character in text]
 
     def decode(self, numbers: list[int]) -> str:
@@ -66,14 +69,22 @@ class Attention(nn.Module):
         self.inward = nn.Linear(WIDTH, 3 * WIDTH)
         self.outward = nn.Linear(WIDTH, WIDTH)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Same shape out as in."""
+    def heads(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Query, key and value, each float32[B, HEADS, T, WIDTH // HEADS]."""
         batch, length, _ = x.shape
         heads = self.inward(x).view(batch, length, 3, HEADS, WIDTH // HEADS)
         query, key, value = heads.permute(2, 0, 3, 1, 4).unbind(0)
-        mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True)
-        joined: torch.Tensor = self.outward(mixed.transpose(1, 2).reshape(batch, length, WIDTH))
+        return query, key, value
+
+    def joined(self, mixed: torch.Tensor) -> torch.Tensor:
+        """What the heads found, float32[B, HEADS, T, WIDTH // HEADS], as float32[B, T, WIDTH]."""
+        joined: torch.Tensor = self.outward(mixed.transpose(1, 2).flatten(2))
         return joined
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Same shape out as in."""
+        query, key, value = self.heads(x)
+        return self.joined(F.scaled_dot_product_attention(query, key, value, is_causal=True))
 
 
 class Block(nn.Module):
@@ -99,13 +110,13 @@ class Block(nn.Module):
 
 
 class CharGPT(nn.Module):
-    """int64[B, T] characters, T at most CONTEXT, to float32[B, T, alphabet] logits."""
+    """int64[B, T] characters, T at most ``context``, to float32[B, T, alphabet] logits."""
 
-    def __init__(self, alphabet: int) -> None:
+    def __init__(self, alphabet: int, context: int = CONTEXT) -> None:
         """``alphabet`` is the number of distinct characters."""
         super().__init__()
         self.characters = nn.Embedding(alphabet, WIDTH)
-        self.places = nn.Parameter(torch.zeros(CONTEXT, WIDTH))
+        self.places = nn.Parameter(torch.zeros(context, WIDTH))
         self.blocks = nn.Sequential(*(Block() for _ in range(LAYERS)))
         self.norm = nn.LayerNorm(WIDTH)
         self.head = nn.Linear(WIDTH, alphabet)
@@ -126,10 +137,10 @@ class CharGPT(nn.Module):
         return logits
 
 
-def build_model(device: str, text: Text, seed: int = 0) -> nn.Module:
+def build_model(device: str, text: Text, seed: int = 0, context: int = CONTEXT) -> CharGPT:
     """The model, its weights drawn on the CPU so that they are the same on every device."""
     torch.manual_seed(seed)
-    return CharGPT(len(text.alphabet)).to(device)
+    return CharGPT(len(text.alphabet), context).to(device)
 
 
 def build_optimizer(model: nn.Module) -> torch.optim.Optimizer:
@@ -149,19 +160,23 @@ def build_schedule(
     return torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
 
 
-def cut_out(text: torch.Tensor, starts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def cut_out(
+    text: torch.Tensor, starts: torch.Tensor, context: int = CONTEXT
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Windows of ``text`` at ``starts`` (int64[B]) and the same one character later."""
-    places = starts[:, None] + torch.arange(CONTEXT + 1, device=starts.device)
+    places = starts[:, None] + torch.arange(context + 1, device=starts.device)
     windows = text[places]
     return windows[:, :-1], windows[:, 1:]
 
 
-def batches(text: Text, seed: int = 0) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+def batches(
+    text: Text, seed: int = 0, context: int = CONTEXT
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Random windows without end; their places are drawn on the CPU, the same on every device."""
     generator = torch.Generator().manual_seed(seed)
     while True:
-        starts = torch.randint(len(text.train) - CONTEXT - 1, (BATCH,), generator=generator)
-        yield cut_out(text.train, starts.to(text.train.device))
+        starts = torch.randint(len(text.train) - context - 1, (BATCH,), generator=generator)
+        yield cut_out(text.train, starts.to(text.train.device), context)
 
 
 def loss_of(model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
