@@ -56,7 +56,7 @@ def main(arguments: Sequence[str]) -> int:
         print("fuse aot: the program ran nothing on the device tpu", file=sys.stderr)
         targeted.target.close()
         return code or 1
-    report = report_of(targeted, last_step(targeted))
+    report = report_of(targeted, last_step(targeted), whole=True)
     if options.json:
         print(json.dumps(report.to_dict(), indent=1))
     else:
