@@ -16,11 +16,9 @@ class Variant:
     Attributes:
         precision: of float32 products, as ``torch.set_float32_matmul_precision``; empty for the
             one that is set.
-        joined_heads: heads of an attention that are computed as one of their joint width.
     """
 
     precision: str = ""
-    joined_heads: int = 1
 
 
 AS_IT_IS = Variant()

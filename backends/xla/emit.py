@@ -36,22 +36,24 @@ class Setting:
         steps: the operators of which a node without a rule is composed.
         updated: values that ``platform.update`` makes of the ones before them.
         scopes: whether what a node emits carries the node's name.
-        joined_heads: heads of an attention that are computed as one of their joint width. That is
-            another model, compiled to say what it would cost, and never run.
     """
 
     platform: Platform
     steps: Steps
     updated: frozenset[int] = frozenset()
     scopes: bool = False
-    joined_heads: int = 1
 
 
 class Scalars:
-    """The packed array of varying numbers: 64-bit words as pairs of uint32."""
+    """The packed array of varying numbers: 64-bit words as pairs of uint32.
+
+    All become float64 at once: a TPU computes that conversion, in dozens of instructions for a
+    number or for a vector of them.
+    """
 
     def __init__(self, words: Any) -> None:
         self._words = words
+        self._floats = lax.bitcast_convert_type(words, jnp.float64)
 
     def integer(self, slot: int) -> jax.Array:
         """Word ``slot`` as int64."""
@@ -64,7 +66,7 @@ class Scalars:
     def number(self, slot: int, like: float | int) -> jax.Array:
         """Word ``slot`` as float64 or int64, whichever ``like`` is."""
         if isinstance(like, float):
-            return lax.bitcast_convert_type(self._words[slot], jnp.float64)
+            return self._floats[slot]
         return self.integer(slot)
 
 
@@ -161,7 +163,6 @@ def context_of(
         out=out,
         result_type=promoted or (out[0].dtype if out else "float32"),
         platform=setting.platform,
-        joined_heads=setting.joined_heads,
         seed=seed,
         offset=offset,
         contiguous=tuple(
@@ -216,7 +217,6 @@ def run_target(
             out=step.specs,
             result_type=_step_type(arguments, options) or step.specs[0].dtype,
             platform=context.platform,
-            joined_heads=context.joined_heads,
         )
         made = flatten(RULES[step.target](inner, *arguments, **options))
         kept = [item for item in made if item is not None]

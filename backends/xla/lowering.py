@@ -29,12 +29,10 @@ def lowered(
     platform: Platform,
     decompositions: Decompositions,
     device: jax.Device | None = None,
-    joined_heads: int = 1,
 ) -> tuple[Any, Passing]:
     """What ``jax.jit`` lowers ``chunk`` to, and how its arrays go in and out.
 
     ``device``: the one to lower for, which need not exist; by default JAX's first.
-    ``joined_heads``: see ``Setting``.
     """
     added, batched = joined_products(chunk)
     stacks = stacking(chunk, by_element, {place for one in added for place in one.nodes})
@@ -44,7 +42,7 @@ def lowered(
     order = ordered(program, merged)
     updated = platform.updates(program)
     scopes = platform.name != "cpu"
-    setting = Setting(platform, decompositions.get, updated, scopes, joined_heads)
+    setting = Setting(platform, decompositions.get, updated, scopes)
     function = emit_chunk(program, order, stacks, setting)
     where: dict[str, Any] = {}
     if device is not None:

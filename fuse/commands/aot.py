@@ -10,14 +10,25 @@ import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fuse import config
 from fuse.errors import ConfigError
 
+if TYPE_CHECKING:
+    from fuse.engine.targeted import Targeted
+
 
 def main(arguments: Sequence[str]) -> int:
     """Run the program, print the report; 1 where something is refused, else the program's code."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if options.library is not None:
+        if options.pack is None or options.program is not None:
+            parser.error("--library takes --pack FILE and no program")
+        options.target = options.library
+    elif options.target is None or options.program is None:
+        parser.error("name a target (--target, or FUSE_TARGET) and a program")
     # What the program computes, it computes on this machine's CPU; JAX reads this when it starts.
     os.environ["JAX_PLATFORMS"] = "cpu"
     os.environ.pop("FUSE_TARGET", None)
@@ -32,6 +43,8 @@ def main(arguments: Sequence[str]) -> int:
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 2
+    if options.library is not None:
+        return write_library(targeted, options.pack)
     lazy.set_target(targeted)
     try:
         code = run(options.program, options.arguments, options.module)
@@ -43,7 +56,7 @@ def main(arguments: Sequence[str]) -> int:
         print("fuse aot: the program ran nothing on the device tpu", file=sys.stderr)
         targeted.target.close()
         return code or 1
-    report = report_of(targeted, last_step(targeted))
+    report = report_of(targeted, last_step(targeted), whole=True)
     if options.json:
         print(json.dumps(report.to_dict(), indent=1))
     else:
@@ -53,6 +66,33 @@ def main(arguments: Sequence[str]) -> int:
     if options.pack is not None:
         print(f"wrote {report.pack(options.pack)}", file=sys.stderr)
     return code or int(bool(report.failures))
+
+
+def write_library(targeted: Targeted, pack: Path) -> int:
+    """Compile the standard operations one by one, and pack them; 1 where one is refused."""
+    # Imported here, as in ``main``.
+    from fuse.commands.library import entries  # noqa: PLC0415
+    from fuse.device import lazy  # noqa: PLC0415
+    from fuse.modes import get_mode, set_mode  # noqa: PLC0415
+    from fuse.report.target import report_of  # noqa: PLC0415
+
+    mode, count = get_mode(), 0
+    set_mode("strict")
+    lazy.set_target(targeted)
+    try:
+        for _, call in entries("tpu"):
+            call()
+            count += 1
+        lazy.core().cut(lazy.CUTS["synchronize"])
+        lazy.engine().wait()
+    finally:
+        lazy.set_target(None)
+        set_mode(mode)
+    report = report_of(targeted, targeted.runs, advice=False)
+    for failure in report.failures:
+        print(f"{failure['operator']}({failure['operands']}): {failure['reason']}")
+    print(f"{count} operations, {len(report.chunks)} executables: {report.pack(pack)}")
+    return int(bool(report.failures))
 
 
 def run(program: str, arguments: Sequence[str], module: bool) -> int:
@@ -86,7 +126,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--target",
         default=config.target(),
-        required=config.target() is None,
         help="v4, v5e, v5p, v6e or tpu7x (one chip), or a topology such as v5e:4x4 "
         "(default: FUSE_TARGET)",
     )
@@ -98,6 +137,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "-m", dest="module", action="store_true", help="the program is a module's name"
     )
-    parser.add_argument("program", help="the program, run as Python would")
+    parser.add_argument(
+        "--library",
+        metavar="TARGET",
+        help="no program: write a pack of standard operations for TARGET",
+    )
+    parser.add_argument("program", nargs="?", help="the program, run as Python would")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="the program's own")
     return parser

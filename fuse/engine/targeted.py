@@ -171,7 +171,7 @@ class Targeted:
 
     def _key(self, chunk: Chunk, variant: Variant = AS_IT_IS) -> Key:
         fields = {"kind": "estimate", **program_fields(chunk), **compile_fields(self.target)}
-        fields |= self.target.describe() | {"joined heads": str(variant.joined_heads)}
+        fields |= self.target.describe()
         if variant.precision:
             fields["float32 products"] = variant.precision
         return Key.of(fields, label=f"estimate for {self.target.name}{first_line(chunk)}")

@@ -15,6 +15,7 @@ from typing import Any, Final
 from fuse.backends.base import Chunk
 from fuse.backends.estimates import AS_IT_IS, Variant
 from fuse.engine.targeted import Targeted, single
+from fuse.report.heads import CannotJoinError, Joined, is_attention, query
 from fuse.report.resize import padded_product
 from fuse.report.retype import retyped
 from fuse.trace.node import Node, Operand, Output
@@ -59,7 +60,7 @@ class Call:
     def cost(self, change: Callable[[Chunk], Chunk | None], variant: Variant = AS_IT_IS) -> int:
         """Cycles of the call with changed chunks; ``None`` leaves one as it is.
 
-        A chunk that does not compile so, or is slower so, stays as it is.
+        A chunk that does not compile so stays as it is; one that is slower so counts as slower.
         """
         wanted = [(chunk, change(chunk), count) for chunk, count in self.chunks]
         for _, changed, _ in wanted:
@@ -67,10 +68,9 @@ class Call:
                 self.targeted.submit(changed, variant)
         total = 0
         for chunk, changed, count in wanted:
-            now = self.targeted.estimate(chunk).cycles
-            found = None if changed is None else self.targeted.estimate(changed, variant)
-            better = now if found is None or found.error else min(now, found.cycles)
-            total += better * count
+            now = self.targeted.estimate(chunk)
+            found = now if changed is None else self.targeted.estimate(changed, variant)
+            total += (now if found.error else found).cycles * count
         return total
 
     def finding(self, what: str, nodes: Sequence[Node], change: str, after: int) -> dict[str, Any]:
@@ -138,26 +138,20 @@ def float32_products(call: Call) -> Iterator[dict[str, Any]]:
 
 def narrow_heads(call: Call) -> Iterator[dict[str, Any]]:
     """Attention whose heads fill half of a vector's lanes."""
-
-    def narrow(node: Node) -> bool:
-        if "scaled_dot_product" not in node.target:
-            return False
-        shape = node.operands[0].view.shape
-        heads, width = shape[-3:][0], shape[-1]
-        return len(shape) > 3 and width * TOGETHER <= LANES and heads % TOGETHER == 0
-
-    nodes = _nodes(call, narrow)
-    if not nodes:
+    nodes = _nodes(call, is_attention)
+    if not nodes or query(nodes[0]).shape[-1] * TOGETHER > LANES:
         return
-    shape = nodes[0].operands[0].view.shape
-    variant = Variant(joined_heads=TOGETHER)
-    after = call.cost(lambda chunk: chunk if any(map(narrow, chunk.nodes)) else None, variant)
+    try:
+        change = Joined([chunk for chunk, _ in call.chunks], TOGETHER)
+    except CannotJoinError:
+        return
+    heads, _, width = query(nodes[0]).shape[-3:]
     yield call.finding(
-        f"attention with {shape[-3]} heads of {shape[-1]}: a TPU's vectors have {LANES} lanes",
+        f"attention with {heads} heads of {width}: a TPU's vectors have {LANES} lanes",
         nodes,
-        f"{shape[-3] // TOGETHER} heads of {shape[-1] * TOGETHER} have the same width and as many "
+        f"{heads // TOGETHER} heads of {width * TOGETHER} have the same width and as many "
         "parameters",
-        after,
+        call.cost(change),
     )
 
 

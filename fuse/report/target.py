@@ -138,10 +138,15 @@ def open_target(name: str) -> Targeted:
     return targeted
 
 
-def report_of(targeted: Targeted, runs: Sequence[int], advice: bool = True) -> TargetReport:
-    """The report of the traces ``runs``, perhaps with advice; ends the compiler's processes."""
+def report_of(
+    targeted: Targeted, runs: Sequence[int], advice: bool = True, whole: bool = False
+) -> TargetReport:
+    """The report of the traces ``runs``, perhaps with advice; ends the compiler's processes.
+
+    With ``whole`` its failures are those of the whole program.
+    """
     try:
-        data = gather(targeted, runs)
+        data = gather(targeted, runs, whole)
         data["advice"] = advise(targeted, data, runs) if advice else []
     finally:
         targeted.target.close()

@@ -24,10 +24,11 @@ ARRAY_SECONDS: Final = 0.5e-6
 COMPILER: Final = "the compiler's own"
 
 
-def gather(targeted: Targeted, runs: Sequence[int]) -> dict[str, Any]:
+def gather(targeted: Targeted, runs: Sequence[int], whole: bool = False) -> dict[str, Any]:
     """What ``TargetReport.to_dict`` returns, without advice; waits for the compiler.
 
-    ``runs`` are the numbers of the plans that the call ran, in order.
+    ``runs`` are the numbers of the plans that the call ran, in order. With ``whole`` the failures
+    are those of everything that the program ran.
     """
     machine = targeted.target.machine
     times = Counter(runs)
@@ -36,13 +37,9 @@ def gather(targeted: Targeted, runs: Sequence[int]) -> dict[str, Any]:
         for chunk in planned.chunks:
             targeted.submit(chunk)
     found: dict[str, dict[str, Any]] = {}
-    failures: dict[str, dict[str, Any]] = {}
     for planned in plans:
         for chunk in planned.chunks:
             estimate = targeted.estimate(chunk)
-            if estimate.error:
-                for failure in failures_of(targeted, chunk, estimate):
-                    failures[f"{failure['operator']}{failure['operands']}"] = failure
             digest = targeted.digest(chunk)
             if digest not in found:
                 found[digest] = _chunk(len(found), chunk, estimate, machine)
@@ -62,7 +59,7 @@ def gather(targeted: Targeted, runs: Sequence[int]) -> dict[str, Any]:
         "peak_bytes": peak,
         "fits": peak <= machine.memory,
         "cuts": dict(_cuts(targeted, runs)),
-        "failures": list(failures.values()),
+        "failures": _failures(targeted, targeted.plans if whole else plans),
         "host_calls": [
             {**_operation(call.node), "reason": call.reason}
             for call in targeted.host_calls.values()
@@ -70,6 +67,17 @@ def gather(targeted: Targeted, runs: Sequence[int]) -> dict[str, Any]:
         "chunks": chunks,
         "advice": [],
     }
+
+
+def _failures(targeted: Targeted, plans: Sequence[Planned]) -> list[dict[str, Any]]:
+    failures: dict[str, dict[str, Any]] = {}
+    for planned in plans:
+        for chunk in planned.chunks:
+            estimate = targeted.estimate(chunk)
+            if estimate.error:
+                for failure in failures_of(targeted, chunk, estimate):
+                    failures[f"{failure['operator']}{failure['operands']}"] = failure
+    return list(failures.values())
 
 
 def _machine(machine: Machine) -> dict[str, Any]:

@@ -20,7 +20,7 @@ def cycles_of(node: Node, variant: Variant) -> int:
     if node.target in ("mm", "addmm") and "float32" in dtypes:
         cycles *= PASSES[variant.precision or "highest"]
     if "scaled_dot_product" in node.target:
-        cycles = 10_000 // variant.joined_heads
+        cycles = 10_000 if node.operands[0].view.shape[-1] < MACHINE.lanes else 5_000
     return cycles
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
 import torch
 import torch.nn.functional as F
 
 import fuse
+from fuse.backends.base import Chunk
+from fuse.report.heads import CannotJoinError, Joined
 from tests.targets.fakes import FakeTarget
 
 Make = Callable[..., FakeTarget]
@@ -44,6 +47,49 @@ def test_narrow_heads_are_joined(fake: Make) -> None:
     assert "4 heads of 64" in found["what"]
     assert "2 heads of 128" in found["change"]
     assert found["cycles_before"] - found["cycles_after"] == 5000
+
+
+def test_joined_heads_are_the_views_that_the_model_with_wider_heads_has(fake: Make) -> None:
+    """Every attention of a training step, and what lies between chunks, as that model has it."""
+
+    def chunks(heads: int, joined: bool) -> set[str]:
+        fake()
+        torch.manual_seed(0)
+        x = torch.randn(2, 8, 384).to("tpu").requires_grad_()
+
+        def step() -> None:
+            q, k, v = (p.view(2, 8, heads, -1).transpose(1, 2) for p in (x * 2).split(128, 2))
+            y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+            torch.tpu.synchronize()  # the gradient's chunk is another one
+            y.transpose(1, 2).reshape(2, 8, 128).square().sum().backward()
+
+        targeted = fuse.compile_for("fake", step, advice=False)._targeted
+        made = [chunk for planned in targeted.plans for chunk in planned.chunks]
+        change = Joined(made, 2) if joined else lambda chunk: chunk
+        return {str(change(chunk)) for chunk in made}
+
+    assert chunks(4, joined=True) == chunks(2, joined=False)
+    assert chunks(4, joined=False) != chunks(2, joined=False)
+
+
+def test_heads_that_cannot_be_joined_say_why(fake: Make) -> None:
+    fake()
+
+    def attend(q: torch.Tensor, bias: torch.Tensor | None = None) -> list[Chunk]:
+        report = fuse.compile_for(
+            "fake", lambda: F.scaled_dot_product_attention(q, q, q, bias).sum().item(), advice=False
+        )
+        return [chunk for planned in report._targeted.plans for chunk in planned.chunks]
+
+    odd = attend(torch.randn(2, 3, 8, 64).to("tpu"))
+    with pytest.raises(CannotJoinError, match="3 heads"):
+        Joined(odd, 2)
+    biased = attend(torch.randn(2, 4, 8, 64).to("tpu"), torch.randn(2, 4, 8, 8).to("tpu"))
+    with pytest.raises(CannotJoinError, match="bias for each head"):
+        Joined(biased, 2)
+    apart = attend(torch.randn(2, 8, 4, 70).to("tpu")[..., :64].transpose(1, 2))
+    with pytest.raises(CannotJoinError, match="not beside each other"):
+        Joined(apart, 2)
 
 
 def test_wide_heads_and_odd_numbers_of_heads_are_left_alone(fake: Make) -> None:

@@ -118,7 +118,7 @@ def test_complex128_is_refused_at_the_call(v5e: TpuTarget) -> None:
     assert report.to_dict()["host_calls"]
 
 
-def test_narrow_heads_are_advised_against_and_wider_ones_made_by_hand_are_cheaper() -> None:
+def test_the_gain_of_wider_heads_is_that_of_the_model_changed_by_hand() -> None:
     attend = torch.nn.functional.scaled_dot_product_attention
     x = torch.randn(2, 256, 256).to("tpu", torch.bfloat16)
 
@@ -130,8 +130,8 @@ def test_narrow_heads_are_advised_against_and_wider_ones_made_by_hand_are_cheape
     narrow = fuse.compile_for("v5e", lambda: attention(4))
     (found,) = [one for one in narrow.advice if "heads of 64" in one["what"]]
     wide = fuse.compile_for("v5e", lambda: attention(2), advice=False)
-    assert found["cycles_after"] < narrow.cycles
-    assert wide.cycles < narrow.cycles
+    assert found["cycles_before"] == narrow.cycles > wide.cycles
+    assert found["cycles_after"] == pytest.approx(wide.cycles, rel=0.02)
 
 
 def test_a_variant_is_no_entry_of_a_pack(v5e: TpuTarget) -> None:

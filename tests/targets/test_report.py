@@ -141,6 +141,20 @@ def test_a_program_s_last_step_is_what_lies_between_two_runs_of_its_dearest_trac
     assert report.launches == len(found)
 
 
+def test_failures_of_a_whole_program_are_those_outside_its_last_step_too(fake: Make) -> None:
+    fake(refused=("tanh",))
+    x = torch.ones(4).to("tpu")
+    targeted = lazy.engine().open_target("fake")
+    lazy.set_target(targeted)
+    x.tanh().sum().item()
+    for _ in range(3):
+        (x * 2 + 1).sum().item()
+    lazy.set_target(None)
+    assert report_of(targeted, last_step(targeted)).failures == []
+    (failure,) = report_of(targeted, last_step(targeted), whole=True).failures
+    assert failure["operator"] == "aten::tanh"
+
+
 def test_text_dict_and_page_say_that_no_tpu_ran(fake: Make, tmp_path: Path) -> None:
     fake()
     _, step = training()

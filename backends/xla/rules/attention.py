@@ -26,7 +26,7 @@ they lie. It keeps neither scores nor weights in memory.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -52,13 +52,6 @@ class _Scores:
     def of(cls, query: jax.Array, scale: Any, causal: bool, bias: jax.Array | None) -> _Scores:
         width = max(query.shape[-1], 1)
         return cls(1 / math.sqrt(width) if scale is None else scale, causal, bias)
-
-    def of_every(self, count: int) -> _Scores:
-        """The scores of every ``count``-th head."""
-        bias = self.bias
-        if bias is not None and bias.ndim > 2 and bias.shape[-3] > 1:
-            bias = bias[..., ::count, :, :]
-        return _Scores(self.scale, self.causal, bias)
 
     def masked(self, scores: jax.Array, lead: tuple[int, ...]) -> jax.Array:
         """Add the bias to ``scores[*, L, S]`` and remove later keys; ``lead`` unflattens ``*``."""
@@ -114,25 +107,6 @@ def _ungroup(grad: jax.Array, like: jax.Array, heads: int) -> jax.Array:
     return jnp.sum(grad.reshape(*like.shape[:-2], each, *like.shape[-2:]), axis=-3)
 
 
-def _can_join(count: int, *values: jax.Array) -> bool:
-    """Whether ``count`` heads can be one: ``Setting.joined_heads`` asks what that would cost."""
-    return count > 1 and all(one.ndim > 3 and one.shape[-3] % count == 0 for one in values)
-
-
-def _joined(value: jax.Array, count: int) -> jax.Array:
-    """``[*, h, n, d]`` as ``[*, h / count, n, d * count]``, the heads of a row side by side."""
-    *lead, heads, rows, width = value.shape
-    rowwise = jnp.swapaxes(value, -3, -2).reshape(*lead, rows, heads // count, width * count)
-    return jnp.swapaxes(rowwise, -3, -2)
-
-
-def _parted(value: jax.Array, count: int) -> jax.Array:
-    """The inverse of ``_joined``."""
-    *lead, heads, rows, width = value.shape
-    rowwise = jnp.swapaxes(value, -3, -2).reshape(*lead, rows, heads * count, width // count)
-    return jnp.swapaxes(rowwise, -3, -2)
-
-
 def _kept(ctx: RuleContext, value: jax.Array) -> jax.Array:
     """A value that is kept on the CPU platform; a TPU's products compute their operands."""
     return materialised(value) if ctx.platform.name == "cpu" else value
@@ -165,11 +139,6 @@ def _attend(
     A query that may see no key has output 0 and logarithm 0, as on PyTorch's CPU.
     """
     lead, heads = query.shape[:-2], query.shape[-3]
-    if _can_join(ctx.joined_heads, query, key, value):
-        q, k, v = (_joined(one, ctx.joined_heads) for one in (query, key, value))
-        alone, every = replace(ctx, joined_heads=1), scores.of_every(ctx.joined_heads)
-        made, log = _attend(alone, q, k, v, every)
-        return _parted(made, ctx.joined_heads), jnp.repeat(log, ctx.joined_heads, -2)
     if _by_library(ctx, scores, query, key, value):
         return _library(ctx, scores, query, key, value)
     q, k, v = (_flat(one, heads) for one in _operands(ctx, query, key, value))
@@ -198,15 +167,6 @@ def _attend_gradient(
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array | None]:
     """Gradients of query, key, value and, where it is wanted, of an additive bias."""
     lead, heads = query.shape[:-2], query.shape[-3]
-    if not of_bias and _can_join(ctx.joined_heads, query, key, value):
-        alone, every = replace(ctx, joined_heads=1), scores.of_every(ctx.joined_heads)
-        g, q, k, v, o = (
-            _joined(one, ctx.joined_heads) for one in (grad, query, key, value, output)
-        )
-        log = logarithm[..., :: ctx.joined_heads, :]
-        made = _attend_gradient(alone, g, q, k, v, o, log, every)
-        first, second, third = (_parted(one, ctx.joined_heads) for one in made[:3])
-        return first, second, third, None
     if not of_bias and _by_library(ctx, scores, query, key, value, grad, output, logarithm):
         named = {"grad": grad, "query": query, "key": key, "value": value, "out": output}
         return _library_gradient(ctx, scores, named, logarithm)

@@ -41,7 +41,6 @@ class RuleContext:
             not known (inside a decomposition).
         places: where each operand lies in memory, by the array's ``id``; empty where that is
             not known.
-        joined_heads: as in ``emit.Setting``.
     """
 
     out: tuple[TensorSpec, ...]
@@ -51,7 +50,6 @@ class RuleContext:
     offset: Any = None
     contiguous: tuple[bool, ...] = ()
     places: Mapping[int, Place] = field(default_factory=dict)
-    joined_heads: int = 1
 
     def order(self, value: jax.Array) -> tuple[int, ...]:
         """The dimensions of an operand from the largest stride to the smallest.

@@ -62,9 +62,7 @@ class Compiler:
     def compile(self, chunk: Chunk, variant: Variant) -> tuple[Estimate, bytes]:
         """The estimate and the executable; raises what the compiler says."""
         started = time.perf_counter()
-        program, passing = lowered(
-            chunk, self.platform, self.decompositions, self.devices[0], variant.joined_heads
-        )
+        program, passing = lowered(chunk, self.platform, self.decompositions, self.devices[0])
         with jax.enable_x64(True):
             compiled = program.compile(self.platform.options(program))
         executable = compiled.runtime_executable()
