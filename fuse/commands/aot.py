@@ -47,7 +47,7 @@ def main(arguments: Sequence[str]) -> int:
         return write_library(targeted, options.pack)
     lazy.set_target(targeted)
     try:
-        code = run(options.program, options.arguments, options.module)
+        code = run(str(options.program), options.arguments, options.module)
         lazy.core().cut(lazy.CUTS["synchronize"])
         lazy.engine().wait()
     finally:

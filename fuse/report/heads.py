@@ -61,7 +61,8 @@ class Joined:
         }
         for old, new in changed:
             if new is not old:
-                layouts |= {one.value: one.layout for one in (*new.operands, *new.outputs)}
+                layouts |= {one.value: one.layout for one in new.operands}
+                layouts |= {one.value: one.layout for one in new.outputs}
         nodes = tuple(_laid(new, layouts) for _, new in changed)
         inputs = tuple(
             Leaf(leaf.value, layouts.get(leaf.value, leaf.layout)) for leaf in chunk.inputs

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from fuse.commands.coverage import command, expected, runner, special
 from fuse.commands.coverage.expected import Expected, verdict
@@ -110,7 +111,8 @@ def test_every_exclusion_and_exception_is_of_an_entry_that_exists() -> None:
         assert any(special.excluded(key) == special.EXCLUDED[pattern] for key in keys), pattern
     named = special.UNINITIALISED | special.AMBIGUOUS | special.DISTINCT | special.WITHOUT_ONEDNN
     named |= set(special.TIES) | set(special.TOLERANCE) | {e.key for e in expected.EXPECTED}
-    assert named - set(keys) == set()
+    gone = {"op:qr"} if not hasattr(torch.ops.aten, "qr") else set()  # from PyTorch 2.15 on
+    assert named - set(keys) <= gone
 
 
 # --- the report --------------------------------------------------------------

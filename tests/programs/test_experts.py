@@ -119,7 +119,7 @@ def test_dtypes_that_have_no_grouped_product():
     ends = torch.tensor([1, 2], dtype=torch.int32).to("tpu")
     with pytest.raises(RuntimeError, match="Expected mat_a to be Float32, BFloat16 or Float16"):
         torch._grouped_mm(x.double(), y.double(), offs=ends)
-    with pytest.raises(RuntimeError, match="expected m1 and m2 to have the same dtype"):
+    with pytest.raises(RuntimeError, match="to have the same dtype"):
         torch._grouped_mm(x, y.bfloat16(), offs=ends)
 
 
