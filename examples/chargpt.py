@@ -112,11 +112,11 @@ class Block(nn.Module):
 class CharGPT(nn.Module):
     """int64[B, T] characters, T at most ``context``, to float32[B, T, alphabet] logits."""
 
-    def __init__(self, alphabet: int, context: int = CONTEXT) -> None:
+    def __init__(self, alphabet: int, context: int | None = None) -> None:
         """``alphabet`` is the number of distinct characters."""
         super().__init__()
         self.characters = nn.Embedding(alphabet, WIDTH)
-        self.places = nn.Parameter(torch.zeros(context, WIDTH))
+        self.places = nn.Parameter(torch.zeros(context or CONTEXT, WIDTH))
         self.blocks = nn.Sequential(*(Block() for _ in range(LAYERS)))
         self.norm = nn.LayerNorm(WIDTH)
         self.head = nn.Linear(WIDTH, alphabet)
@@ -137,7 +137,7 @@ class CharGPT(nn.Module):
         return logits
 
 
-def build_model(device: str, text: Text, seed: int = 0, context: int = CONTEXT) -> CharGPT:
+def build_model(device: str, text: Text, seed: int = 0, context: int | None = None) -> CharGPT:
     """The model, its weights drawn on the CPU so that they are the same on every device."""
     torch.manual_seed(seed)
     return CharGPT(len(text.alphabet), context).to(device)
@@ -161,21 +161,23 @@ def build_schedule(
 
 
 def cut_out(
-    text: torch.Tensor, starts: torch.Tensor, context: int = CONTEXT
+    text: torch.Tensor, starts: torch.Tensor, context: int | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Windows of ``text`` at ``starts`` (int64[B]) and the same one character later."""
-    places = starts[:, None] + torch.arange(context + 1, device=starts.device)
+    places = starts[:, None] + torch.arange((context or CONTEXT) + 1, device=starts.device)
     windows = text[places]
     return windows[:, :-1], windows[:, 1:]
 
 
 def batches(
-    text: Text, seed: int = 0, context: int = CONTEXT
+    text: Text, seed: int = 0, context: int | None = None
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Random windows without end; their places are drawn on the CPU, the same on every device."""
     generator = torch.Generator().manual_seed(seed)
     while True:
-        starts = torch.randint(len(text.train) - context - 1, (BATCH,), generator=generator)
+        starts = torch.randint(
+            len(text.train) - (context or CONTEXT) - 1, (BATCH,), generator=generator
+        )
         yield cut_out(text.train, starts.to(text.train.device), context)
 
 

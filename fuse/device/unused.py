@@ -13,7 +13,6 @@ import sys
 import threading
 from collections import defaultdict
 from collections.abc import Callable
-from types import FrameType
 from typing import Any
 
 import torch
@@ -35,17 +34,9 @@ _guard = _Guard()
 
 
 def asked_by(*modules: str) -> bool:
-    """Whether the caller's caller is in one of these modules, or in a package below one.
-
-    ``torch.accelerator`` also asks for others: from 2.15 on ``torch.distributed`` goes through it.
-    """
-    frame: FrameType | None = sys._getframe(2)
-    while frame is not None:
-        name = str(frame.f_globals.get("__name__", ""))
-        if any(name == module or name.startswith(f"{module}.") for module in modules):
-            return True
-        frame = frame.f_back if name == "torch.accelerator" else None
-    return False
+    """Whether the caller's caller is in one of these modules, or in a package below one."""
+    name = str(sys._getframe(2).f_globals.get("__name__", ""))
+    return any(name == module or name.startswith(f"{module}.") for module in modules)
 
 
 def _get_accelerator(check: bool = False) -> torch.device:
@@ -73,7 +64,6 @@ def _pin_memory(tensor: torch.Tensor, device: Any = None) -> torch.Tensor:
 _streams: defaultdict[object, torch.Stream] = defaultdict(torch.Stream)
 _STAND_INS: dict[str, Callable[..., object]] = {
     "_get_accelerator": _get_accelerator,
-    "_accelerator_getAccelerator": _get_accelerator,
     "_accelerator_getDeviceIndex": lambda: 0,
     "_accelerator_setDeviceIndex": _set_device_index,
     "_accelerator_exchangeDevice": _exchange_device,

@@ -35,14 +35,17 @@ def _create(options: Any, _: Any) -> Any:
 
 
 def _serve_both(config: Any) -> None:
-    """Where the program names no backend and uses the device, CPU tensors are gloo's."""
+    """Where the program names no backend, CPU tensors are gloo's, and until the device is used,
+    there are no others: from 2.15 on PyTorch counts on every accelerator that there is.
+    """
     original = config.__init__
 
     def __init__(self: Any, backend: Any) -> None:
         original(self, backend)
         found = self.device_backend_map
         if str(backend) == _UNDEFINED and "tpu" in found:
-            self.device_backend_map = {"cpu": dist.Backend("gloo"), **found}
+            used = found if lazy.is_initialised() else {}
+            self.device_backend_map = {"cpu": dist.Backend("gloo"), **used}
 
     config.__init__ = __init__
 
