@@ -41,21 +41,14 @@ def mlp() -> Callable[[], float]:
         for w, b in weights[:-1]:
             h = jnp.tanh(h @ w + b)
         logits = h @ weights[-1][0] + weights[-1][1]
-        return -jnp.take_along_axis(jax.nn.log_softmax(logits), y[:, None], 1).mean()
+        return _cross_entropy(logits, y)
 
-    def update(weights, moments):  # type: ignore[no-untyped-def]
+    def advance(weights, moments):  # type: ignore[no-untyped-def]
         value, grads = jax.value_and_grad(loss)(weights)
-        moments = jax.tree.map(lambda m, g: 0.9 * m + g, moments, grads)
-        return jax.tree.map(lambda w, m: w - 0.01 * m, weights, moments), moments, value
+        weights, moments = _momentum(weights, grads, moments)
+        return weights, moments, value
 
-    jitted = jax.jit(update, donate_argnums=(0, 1))
-
-    def step() -> float:
-        nonlocal state, momentum
-        state, momentum, value = jitted(state, momentum)
-        return float(value)
-
-    return step
+    return _stepping(jax.jit(advance, donate_argnums=(0, 1)), state, (momentum,))
 
 
 Weights = Any
@@ -72,6 +65,18 @@ def _draw(sizes: Any) -> Weights:
     )
 
 
+def _stepping(call: Callable[..., Any], *state: Any) -> Callable[[], float]:
+    """``call`` takes the state, and returns the next one and what a step reads."""
+
+    def step() -> float:
+        nonlocal state
+        *after, value = call(*state)
+        state = tuple(after)
+        return float(value)
+
+    return step
+
+
 def _training(
     weights: Weights, loss: Callable[[Weights], Any], update: Callable[..., Any], moments: int
 ) -> Callable[[], float]:
@@ -83,14 +88,7 @@ def _training(
         weights, state = update(weights, grads, state, number)
         return weights, state, number + 1, value
 
-    jitted, number = jax.jit(advance, donate_argnums=(0, 1)), jnp.float32(1)
-
-    def step() -> float:
-        nonlocal weights, state, number
-        weights, state, number, value = jitted(weights, state, number)
-        return float(value)
-
-    return step
+    return _stepping(jax.jit(advance, donate_argnums=(0, 1)), weights, state, jnp.float32(1))
 
 
 def _adamw(weights: Weights, grads: Weights, state: Any, number: jax.Array) -> Any:
@@ -106,7 +104,7 @@ def _adamw(weights: Weights, grads: Weights, state: Any, number: jax.Array) -> A
     return jax.tree.map(one, weights, first, second), (first, second)
 
 
-def _momentum(weights: Weights, grads: Weights, state: Any, number: jax.Array) -> Any:
+def _momentum(weights: Weights, grads: Weights, state: Any) -> Any:
     moments = jax.tree.map(lambda m, g: 0.9 * m + g, state[0], grads)
     return jax.tree.map(lambda w, m: w - 0.01 * m, weights, moments), (moments,)
 
@@ -188,20 +186,16 @@ def bert() -> Callable[[], float]:
 def adamw() -> Callable[[], float]:
     """AdamW over 60 tensors."""
     weights, grads = (_draw([(64, 64 + k % 3) for k in range(60)]) for _ in range(2))
-    state, number = tuple(jax.tree.map(jnp.zeros_like, weights) for _ in range(2)), jnp.float32(1)
+    state = tuple(jax.tree.map(jnp.zeros_like, weights) for _ in range(2))
 
     def update(weights, grads, state, number):  # type: ignore[no-untyped-def]
         weights, state = _adamw(weights, grads, state, number)
         return weights, state, number + 1, weights[0][0, 0]
 
     jitted = jax.jit(update, donate_argnums=(0, 2))
-
-    def step() -> float:
-        nonlocal weights, state, number
-        weights, state, number, value = jitted(weights, grads, state, number)
-        return float(value)
-
-    return step
+    return _stepping(
+        lambda weights, *state: jitted(weights, grads, *state), weights, state, jnp.float32(1)
+    )
 
 
 def lstm() -> Callable[[], float]:
@@ -244,7 +238,7 @@ def _net(
     """One training step of a convolutional net with momentum and running averages."""
     x, weights = _draw(shape), _draw(sizes)
     y = jnp.asarray(np.random.default_rng(0).integers(0, 10, shape[0]))
-    moments = jax.tree.map(jnp.zeros_like, weights)
+    moments = (jax.tree.map(jnp.zeros_like, weights),)
 
     def loss(weights: Weights) -> Any:
         logits, seen = forward(weights, x)
@@ -257,17 +251,10 @@ def _net(
     def advance(weights, moments, averages):  # type: ignore[no-untyped-def]
         (value, seen), grads = jax.value_and_grad(loss, has_aux=True)(weights)
         averages = jax.tree.map(lambda old, new: 0.9 * old + 0.1 * new, averages, seen)
-        weights, (moments,) = _momentum(weights, grads, (moments,), jnp.float32(0))
+        weights, moments = _momentum(weights, grads, moments)
         return weights, moments, averages, value
 
-    jitted = jax.jit(advance, donate_argnums=(0, 1, 2))
-
-    def step() -> float:
-        nonlocal weights, moments, averages
-        weights, moments, averages, value = jitted(weights, moments, averages)
-        return float(value)
-
-    return step
+    return _stepping(jax.jit(advance, donate_argnums=(0, 1, 2)), weights, moments, averages)
 
 
 def digits() -> Callable[[], float]:

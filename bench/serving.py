@@ -41,11 +41,6 @@ class Asked:
     prompt: str
     length: int
 
-    @property
-    def bucket(self) -> int:
-        """The length to which the prompt is padded."""
-        return next(bucket for bucket in BUCKETS if len(self.prompt) <= bucket)
-
 
 @dataclass(frozen=True)
 class Answered:
@@ -143,7 +138,7 @@ def main() -> None:
     text = chargpt.load_data("cpu")
     asked = requests(text, options.load)
     model = trained_model(options.device, text, options.train)
-    with Batcher(StaticCache(model, options.slots), options.slots) as batcher:
+    with Batcher(StaticCache(model, options.slots)) as batcher:
         server = Server(("127.0.0.1", 0), batcher, text)
         threading.Thread(target=server.serve_forever, daemon=True).start()
         answers = ask_all(server.server_port, asked, options.clients, options.device)

@@ -28,15 +28,16 @@ class _Text:
 
 
 class Batcher:
-    """Writes on any number of texts, ``slots`` at a time; ``with`` starts and ends its thread."""
+    """Writes on any number of texts, ``cache.slots`` at a time; ``with`` starts and ends its
+    thread."""
 
-    def __init__(self, cache: StaticCache, slots: int, most_waiting: int = 1000) -> None:
-        """``cache`` has ``slots`` slots, and is this object's alone from now on."""
+    def __init__(self, cache: StaticCache, most_waiting: int = 1000) -> None:
+        """``cache`` is this object's alone from now on."""
         self._cache = cache
         self._most_waiting = most_waiting
         self._waiting: deque[_Text] = deque()
         self._running: dict[int, _Text] = {}
-        self._free = [*range(slots)]
+        self._free = [*range(cache.slots)]
         self._changed = threading.Condition()
         self._ended = False
         self._thread = threading.Thread(target=self._run, name="batcher", daemon=True)

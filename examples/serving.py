@@ -109,8 +109,7 @@ def main() -> None:
     options = parser.parse_args()
     text = chargpt.load_data("cpu")
     model = trained_model(options.device, text, options.train)
-    cache = StaticCache(model, options.slots)
-    with Batcher(cache, options.slots) as batcher:
+    with Batcher(StaticCache(model, options.slots)) as batcher:
         server = Server(("127.0.0.1", options.port), batcher, text)
         print(f"http://127.0.0.1:{server.server_port} serves from {options.device}", flush=True)
         try:

@@ -18,6 +18,11 @@ BUCKETS = (16, 32, 64, 128)
 """Lengths to which prompts are padded; the last is the longest prompt."""
 
 
+def bucket_of(length: int) -> int:
+    """The length to which a prompt of ``length`` characters is padded."""
+    return next(bucket for bucket in BUCKETS if length <= bucket)
+
+
 class StaticCache:
     """Greedy decoding of up to ``slots`` texts side by side, on the model's device.
 
@@ -28,6 +33,7 @@ class StaticCache:
     def __init__(self, model: chargpt.CharGPT, slots: int) -> None:
         """An empty cache: float32[slots, HEADS, context, WIDTH // HEADS] twice a layer."""
         self.model = model
+        self.slots = slots
         self.context = model.places.shape[0]
         device = model.places.device
         shape = (slots, chargpt.HEADS, self.context, chargpt.WIDTH // chargpt.HEADS)
@@ -45,7 +51,7 @@ class StaticCache:
 
         What the padding leaves in the cache is overwritten by ``decode`` before it is looked at.
         """
-        bucket = next(bucket for bucket in BUCKETS if len(prompt) <= bucket)
+        bucket = bucket_of(len(prompt))
         padded = [*prompt, *[0] * (bucket - len(prompt))]
         # One copy to the device: the characters, the length and the slot.
         sent = torch.tensor([*padded, len(prompt), slot]).to(self._slots.device)

@@ -111,9 +111,9 @@ def step_back() -> None:
         standing = getattr(module, name)
         setattr(module, name, function)
         for importer in ("torch._dynamo.utils", "torch._dynamo.guards"):  # they keep it by name
-            namespace = vars(sys.modules.get(importer, module))
-            if namespace.get(name) == standing:
-                namespace[name] = function
+            keeper = sys.modules.get(importer)
+            if getattr(keeper, name, None) == standing:
+                setattr(keeper, name, function)
     if _replaced:
         del torch.Tensor.pin_memory
     _replaced.clear()

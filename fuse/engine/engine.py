@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -304,13 +303,13 @@ class Engine:
     def put(self, data: torch.Tensor, dtype: str, shape: tuple[int, ...], device: int) -> Any:
         """An array from flat host memory in a buffer's order, which fuse owns from now on."""
         raw = data.view(torch.uint8).numpy() if data.numel() else np.empty(0, np.uint8)
-        with self._span("writing", f"{raw.nbytes} bytes"):
+        with span(self.observer, "writing", f"{raw.nbytes} bytes"):
             return self.arrays.put(raw, dtype, shape, device)
 
     def get(self, array: Any) -> np.ndarray:
         """The array's bytes on the host, flat."""
         try:
-            with self._span("reading"):
+            with span(self.observer, "reading"):
                 found = self.arrays.read(array)
         except Exception as error:
             raise ExecutionError(describe(f"a chunk failed while running: {error}")) from error
@@ -318,7 +317,7 @@ class Engine:
 
     def wait(self) -> None:
         """Return once everything handed on so far has been computed."""
-        with self._span("reading", "synchronize"):
+        with span(self.observer, "reading", "synchronize"):
             self._flight.land_all()
 
     def idle(self) -> bool:
@@ -328,9 +327,6 @@ class Engine:
     def watch(self, timeline: Timeline | None) -> None:
         """Write down what happens and when, until called with ``None``."""
         self.observer = self.executables.timeline = timeline
-
-    def _span(self, kind: str, label: str = "") -> AbstractContextManager[object]:
-        return span(self.observer, kind, label)
 
     def uses(self, name: str) -> bool:
         """Whether the backend ``name`` is the one in use."""

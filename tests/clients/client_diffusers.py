@@ -9,6 +9,12 @@ from tests.clients.conftest import Case, timed
 from tests.clients.steps import equal_losses, normal, training
 
 LIBRARY = "diffusers"
+SMALL = {
+    "block_out_channels": (16, 32),
+    "layers_per_block": 1,
+    "norm_num_groups": 8,
+    "attention_head_dim": 8,
+}
 
 
 def unet() -> Any:
@@ -17,10 +23,7 @@ def unet() -> Any:
         sample_size=16,
         in_channels=1,
         out_channels=1,
-        block_out_channels=(16, 32),
-        layers_per_block=1,
-        norm_num_groups=8,
-        attention_head_dim=8,
+        **SMALL,
         down_block_types=("DownBlock2D", "AttnDownBlock2D"),
         up_block_types=("AttnUpBlock2D", "UpBlock2D"),
     )
@@ -53,11 +56,8 @@ def test_conditional(case: Case) -> None:
             sample_size=8,
             in_channels=4,
             out_channels=4,
-            block_out_channels=(16, 32),
-            layers_per_block=1,
-            norm_num_groups=8,
             cross_attention_dim=16,
-            attention_head_dim=8,
+            **SMALL,
             down_block_types=("CrossAttnDownBlock2D", "DownBlock2D"),
             up_block_types=("UpBlock2D", "CrossAttnUpBlock2D"),
         ).to(device)

@@ -16,7 +16,7 @@ from bench.serving import ask_all, check, requests
 from fuse.examples import chargpt
 from fuse.examples.continuous_batching import Batcher
 from fuse.examples.serving import Server, trained_model
-from fuse.examples.static_cache import BUCKETS, StaticCache
+from fuse.examples.static_cache import BUCKETS, StaticCache, bucket_of
 
 REQUESTS = 40
 SLOTS = 4
@@ -28,7 +28,7 @@ def serving(
     model: chargpt.CharGPT, text: chargpt.Text, most_waiting: int = 100
 ) -> Iterator[tuple[int, Batcher]]:
     """A port of the loopback that answers, and who computes behind it."""
-    with Batcher(StaticCache(model, SLOTS), SLOTS, most_waiting) as batcher:
+    with Batcher(StaticCache(model, SLOTS), most_waiting) as batcher:
         server = Server(("127.0.0.1", 0), batcher, text)
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
@@ -52,7 +52,7 @@ def test_answers_are_the_models_own_and_executables_few() -> None:
     text = chargpt.load_data("cpu")
     # The second half asks for what the first has: texts of every length and other characters.
     wanted = requests(text, REQUESTS, most=20)
-    assert {one.bucket for one in wanted[: REQUESTS // 2]} == set(BUCKETS)
+    assert {bucket_of(len(one.prompt)) for one in wanted[: REQUESTS // 2]} == set(BUCKETS)
     model = trained_model("cpu", text, 2)
     fuse.reset_stats()
     with serving(copy.deepcopy(model).to("tpu"), text) as (port, _):
