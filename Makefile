@@ -19,7 +19,7 @@ BACKENDS ?= all
 NATIVE := $(wildcard fuse/device/csrc/*.cpp fuse/device/csrc/*/* fuse/native/include/* backends/xla/cpu/csrc/* \
 	fuse/distributed/csrc/*)
 
-.PHONY: help demo test test-slow test-sanitized smoke clients op-coverage check format bench clean
+.PHONY: help demo test test-slow test-sanitized fuzz smoke clients op-coverage check format bench clean
 .DEFAULT_GOAL := help
 
 help:
@@ -27,6 +27,7 @@ help:
 	@echo "make test    install, then run the tests; make test-slow: those it leaves out"
 	@echo "make test-shipped  PyTorch's own tests of torch.distributed, on the device"
 	@echo "make test-sanitized  run a program of threads and streams on a core built with sanitizers"
+	@echo "make fuzz    run random programs, PROGRAMS of them from SEED on, and compare with the CPU"
 	@echo "make smoke   install, then run a part of the tests; for PINS=constraints-newest.txt"
 	@echo "make clients train and serve with other libraries: docs/clients.md; an environment of its own"
 	@echo "make op-coverage  compare with PyTorch's CPU, operator by operator: docs/op-coverage.md"
@@ -70,6 +71,12 @@ test-sanitized: $(VENV)/.tools
 	FUSE_BACKEND=numpy CXX=$(CURDIR)/$(SANITIZED)/thread-c++ LD_PRELOAD="$(call RUNTIME,tsan)" \
 		TSAN_OPTIONS=suppressions=$(SANITIZED)/threads.supp:report_mutex_bugs=0:exitcode=66 \
 		timeout 900 setarch -R $(BIN)/python $(SANITIZED)/program.py
+
+# Random programs against the CPU; also FUSE_BACKEND=numpy, FUSE_SHAPE_CAP=1 and other settings.
+PROGRAMS ?= 1000
+SEED ?= 0
+fuzz: $(VENV)/.tools
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz.campaign --programs $(PROGRAMS) --seed $(SEED)
 
 # Libraries with pins of their own, in .venv-clients; not part of the tests. The table is made anew.
 clients:

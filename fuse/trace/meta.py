@@ -27,6 +27,7 @@ _REPLACED = frozenset(
         "_fft_r2c",
         "_grouped_mm",
         "baddbmm.dtype",
+        "embedding",
         "histc",
         "max_unpool2d",
     }
@@ -162,6 +163,35 @@ def _rebind(name: str) -> Callable[..., Any]:
 
 for _name in ("meta_fft_c2c", "meta_fft_r2c", "meta_fft_c2r"):
     _meta(_name.replace("meta", ""))(_rebind(_name))
+
+
+@_meta("embedding")
+def _embedding(
+    weight: torch.Tensor, indices: torch.Tensor, *arguments: Any, **options: Any
+) -> torch.Tensor:
+    # Before PyTorch 2.13 its inference takes indices that its kernels refuse.
+    if indices.dtype not in (torch.int64, torch.int32):
+        raise RuntimeError(
+            "Expected tensor for argument #1 'indices' to have one of the following scalar types: "
+            f"Long, Int; but got {indices.dtype} instead"
+        )
+    result: torch.Tensor = inference.embedding(weight, indices, *arguments, **options)
+    return result
+
+
+@_meta("_scaled_dot_product_fused_attention_overrideable_backward")
+def _attention_backward(
+    grad_out: torch.Tensor,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_bias: torch.Tensor | None,
+    *_: Any,
+    **__: Any,
+) -> tuple[torch.Tensor | None, ...]:
+    # PyTorch 2.11 has none.
+    like = (torch.empty_like(query), torch.empty_like(key), torch.empty_like(value))
+    return *like, None if attn_bias is None else torch.empty_like(attn_bias)
 
 
 @_meta("max_unpool2d")

@@ -12,10 +12,11 @@ from typing import Any
 
 import torch
 
+from fuse.trace.asked import read, refused_dtype, stand_ins
 from fuse.trace.bind import bind, named
 from fuse.trace.fitting import result_view, unfit
 from fuse.trace.functional import base_name, find_overload, is_out, schema_of
-from fuse.trace.node import DtypeArg, HostArg, Node, NumberArg, Operand, TensorArg
+from fuse.trace.node import HostArg, Node, NumberArg, Operand, TensorArg
 from fuse.trace.products import PRODUCTS
 from fuse.trace.promote import promoted_operands, result_type
 from fuse.trace.spec import View
@@ -61,7 +62,7 @@ def refusal(node: Node) -> str | None:
     if any(isinstance(value, int) and value > _MOST for value in node.args):
         return "a number is past int64"
     base = base_name(node.target)
-    if base in ONE_DTYPE and len({operand.view.dtype for operand in _read(node)}) > 1:
+    if base in ONE_DTYPE and len({operand.view.dtype for operand in read(node)}) > 1:
         return "its operands differ in dtype"
     check = _CHECKS.get(base)
     if check is not None:
@@ -69,21 +70,7 @@ def refusal(node: Node) -> str | None:
         reason = check(node, positional)
         if reason is not None:
             return reason
-    return unfit(node) or _overlap(node) or _converts_out(node)
-
-
-def _read(node: Node) -> list[Operand]:
-    """The operands that are arguments of the functional overload: not those of ``out=``."""
-    positional, keyword = bind(node)
-    arguments: list[Any] = [*positional, *keyword.values()]
-    found = []
-    while arguments:
-        value = arguments.pop()
-        if isinstance(value, tuple):
-            arguments += value
-        elif isinstance(value, TensorArg):
-            found.append(node.operands[value.index])
-    return found
+    return unfit(node) or _overlap(node) or refused_dtype(node) or _converts_out(node)
 
 
 # ---- memory -------------------------------------------------------------------------------
@@ -288,7 +275,7 @@ TRUTHS = frozenset(["all", "any"])
 def _converts_out(node: Node) -> str | None:
     """``out=`` of another dtype than the result's: an error, not a conversion, for most kernels."""
     outs = [is_out(argument) for argument in schema_of(node.op).arguments]
-    if not any(outs) or not _read(node):  # a factory's dtype is that of its out=
+    if not any(outs) or not read(node):  # a factory's dtype is that of its out=
         return None
     base = base_name(node.target)
     pointwise = torch.Tag.pointwise in find_overload(node.op).tags
@@ -303,8 +290,8 @@ def _converts_out(node: Node) -> str | None:
     positional, keyword = bind(node)
     try:
         made = find_overload(node.target)(
-            *(_on_meta(node, value) for value in positional),
-            **{name: _on_meta(node, value) for name, value in keyword.items()},
+            *(stand_ins(node, value, _on_meta) for value in positional),
+            **{name: stand_ins(node, value, _on_meta) for name, value in keyword.items()},
         )
     except RuntimeError as error:
         return f"what its result is cannot be inferred: {error}"
@@ -316,18 +303,9 @@ def _converts_out(node: Node) -> str | None:
     return "out= has another dtype than the result" if given != expected else None
 
 
-def _on_meta(node: Node, value: Any) -> Any:
-    if isinstance(value, TensorArg):
-        view = node.operands[value.index].view
-        dtype = getattr(torch, view.dtype)
-        return torch.empty_strided(view.shape, view.strides, dtype=dtype, device="meta")
-    if isinstance(value, HostArg):
-        return torch.tensor(value.number, dtype=getattr(torch, value.dtype))
-    if isinstance(value, NumberArg):
-        return value.number
-    if isinstance(value, DtypeArg):
-        return getattr(torch, value.name)
-    return [_on_meta(node, item) for item in value] if isinstance(value, tuple) else value
+def _on_meta(view: View) -> torch.Tensor:
+    dtype = getattr(torch, view.dtype)
+    return torch.empty_strided(view.shape, view.strides, dtype=dtype, device="meta")
 
 
 _CHECKS: dict[str, Callable[[Node, list[Any]], str | None]] = {

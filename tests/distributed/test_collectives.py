@@ -25,7 +25,9 @@ DTYPES = (
     torch.int32,
     torch.int64,
 )
-SIZES = ((3,), (2, 5), (200, 300))
+Shapes = tuple[tuple[int, ...], ...]
+SOME: Shapes = ((2, 5),)
+OTHERS: Shapes = ((3,), (200, 300))
 """The last is longer than what goes with the check."""
 
 
@@ -66,11 +68,11 @@ def expected_reduction(op: Any, all_: list[torch.Tensor]) -> torch.Tensor:
     return result
 
 
-def reductions(rank: int, size: int) -> None:
+def reductions(rank: int, size: int, shapes: Shapes = SOME) -> None:
     for dtype, op, shape in itertools.product(
         DTYPES,
         (OPS.SUM, OPS.AVG, OPS.PRODUCT, OPS.MIN, OPS.MAX, OPS.BAND, OPS.BOR, OPS.BXOR),
-        SIZES,
+        shapes,
     ):
         if op in (OPS.BAND, OPS.BOR, OPS.BXOR) and dtype.is_floating_point:
             continue
@@ -92,13 +94,17 @@ def reductions(rank: int, size: int) -> None:
         same(share, expected)
 
 
+def reductions_of_other_sizes(rank: int, size: int) -> None:
+    reductions(rank, size, OTHERS)
+
+
 def test_reductions_of_every_dtype() -> None:
     passes(reductions, 2)
 
 
-def moves(rank: int, size: int) -> None:
+def moves(rank: int, size: int, shapes: Shapes = SOME) -> None:
     for dtype, shape in itertools.product(
-        (*DTYPES, torch.bool, torch.complex64, torch.float8_e4m3fn), SIZES
+        (*DTYPES, torch.bool, torch.complex64, torch.float8_e4m3fn), shapes
     ):
         all_ = everybodys(size, dtype, shape)
         mine = all_[rank].to("tpu")
@@ -135,8 +141,18 @@ def moves(rank: int, size: int) -> None:
     same(got, torch.arange(float(size)).repeat_interleave(rank + 1)[:, None].expand(-1, 3))
 
 
+def moves_of_other_sizes(rank: int, size: int) -> None:
+    moves(rank, size, OTHERS)
+
+
 def test_moves_of_every_dtype() -> None:
     passes(moves, 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("function", [reductions_of_other_sizes, moves_of_other_sizes])
+def test_other_sizes(function: Any) -> None:
+    passes(function, 2)
 
 
 def test_three_ranks() -> None:
@@ -284,6 +300,16 @@ def test_a_group_is_split() -> None:
     passes(splits, 2, "none")
 
 
-@pytest.mark.parametrize("function", [reductions, moves, forms])
+SLOW = (
+    reductions,
+    moves,
+    reductions_of_other_sizes,
+    moves_of_other_sizes,
+)
+
+
+@pytest.mark.parametrize(
+    "function", [forms, *(pytest.param(one, marks=pytest.mark.slow) for one in SLOW)]
+)
 def test_the_same_as_programs_of_the_runtime(function: Any) -> None:
     passes(function, 2, FUSE_COLLECTIVES="xla", seconds=200.0)

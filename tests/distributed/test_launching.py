@@ -27,11 +27,12 @@ def losses(wrap: str, device: str, seconds: float) -> list[float]:
     return [float(text.rpartition(" ")[2]) for text in found]
 
 
-@pytest.mark.parametrize("wrap", ["ddp", "fsdp2"])
+@pytest.mark.parametrize("wrap", ["ddp", pytest.param("fsdp2", marks=pytest.mark.slow)])
 def test_the_example_under_torchrun(wrap: str) -> None:
     assert losses(wrap, "tpu", 200) == pytest.approx(losses(wrap, "cpu", 90), abs=2e-3)
 
 
+@pytest.mark.slow
 def test_a_launch_that_takes_too_long_leaves_no_rank(tmp_path: Path) -> None:
     program = tmp_path / "stays.py"
     program.write_text(

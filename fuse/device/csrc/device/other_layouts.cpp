@@ -60,6 +60,14 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
         "_sparse_bsc_tensor_unsafe"}) {
     m.impl(name, CppFunction::makeFromBoxedFunction<&sparse>());
   }
+  for (const char* name :
+       {"quantize_per_tensor",
+        "quantize_per_tensor.tensor_qparams",
+        "quantize_per_tensor.tensors",
+        "quantize_per_tensor_dynamic",
+        "quantize_per_channel"}) {
+    m.impl(name, CppFunction::makeFromBoxedFunction<&quantized>());
+  }
   for (const char* name : {"_nested_view_from_buffer", "_nested_tensor_from_tensor_list"}) {
     m.impl(name, CppFunction::makeFromBoxedFunction<&nested>());
   }

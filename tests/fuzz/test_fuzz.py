@@ -1,0 +1,85 @@
+"""Random programs agree with the CPU: some in every mode, more of them under other settings.
+
+``tests/fuzz/campaign.py`` goes on for as long as one likes. What it found stands in ``FOUND``.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+
+import fuse
+from tests.fuzz.campaign import check, programs
+from tests.fuzz.program import Program, Step
+
+
+@settings(
+    max_examples=25,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    phases=(Phase.explicit, Phase.generate, Phase.shrink),
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+@given(program=programs())
+def test_a_random_program_gives_the_cpus_results(
+    mode: str, monkeypatch: pytest.MonkeyPatch, program: Program
+) -> None:
+    monkeypatch.setenv("FUSE_HOST_FALLBACK", "silent")
+    check(program)
+
+
+def steps(*kinds: str | tuple[str, int]) -> Program:
+    """A program of steps of the first tensor, or of the one that is given."""
+    pairs = [(kind, 0) if isinstance(kind, str) else kind for kind in kinds]
+    return Program(tuple(Step(k, at, 0, 0, False, False) for k, at in pairs), False, False)
+
+
+FOUND = {
+    "relu_ of complex numbers": steps("complex", ("relu_", 4)),
+    "round of complex numbers": steps("complex", ("rounded", 4)),
+    "maximum of complex numbers": steps("complex", ("maximum", 4)),
+    "softmax of integers": steps(("softmax", 3)),
+}
+
+
+@pytest.mark.parametrize("name", FOUND)
+@pytest.mark.parametrize("backend", ["xla", "numpy"])
+def test_what_was_found(name: str, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FUSE_HOST_FALLBACK", "silent")
+    before = fuse.get_backend()
+    fuse.set_backend(backend)
+    try:
+        check(FOUND[name])
+    finally:
+        fuse.set_backend(before)
+
+
+SETTINGS = {
+    "as users have it": {"FUSE_SHAPE_CAP": "8", "FUSE_BRIEF_TRACE": "32"},
+    "changing shapes": {"FUSE_SHAPE_CAP": "1", "FUSE_BRIEF_TRACE": "0"},
+    "brief": {"FUSE_BRIEF_TRACE": "200"},
+    "not ahead, short traces": {"FUSE_START_AHEAD": "0", "FUSE_MAX_OPERATIONS": "3"},
+    "small chunks": {"FUSE_WHOLE_TRACE": "2"},
+    "in the background": {"FUSE_COMPILE": "background"},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SETTINGS)
+def test_other_settings(name: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.fuzz.campaign", "--programs", "100", "--seed", "7"],
+        capture_output=True,
+        text=True,
+        timeout=550,
+        env=os.environ | SETTINGS[name],
+        cwd=Path(__file__).parents[2],
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
