@@ -13,6 +13,7 @@ import sys
 import time
 import traceback
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import torch
 from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -57,6 +58,12 @@ def check(program: Program) -> None:
             assert_same(others, pool, 1e-4, 1e-5, where)
 
 
+def _resident() -> float:
+    """Megabytes of memory that the process holds."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
 def campaign(number: int, start: int) -> int:
     """Run that many programs, fifty of a seed; how many seeds failed."""
     failed = done = 0
@@ -75,7 +82,10 @@ def campaign(number: int, start: int) -> int:
             failed += 1
             print(f"seed {at}:\n{traceback.format_exc()}", flush=True)
         done += 50
-        print(f"{done} programs, {failed} failed, {time.monotonic() - began:.0f} s", flush=True)
+        seconds = time.monotonic() - began
+        print(
+            f"{done} programs, {failed} failed, {seconds:.0f} s, {_resident():.0f} MB", flush=True
+        )
     return failed
 
 
