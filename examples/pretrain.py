@@ -68,7 +68,6 @@ def split_tensors(model: llama.Llama, mesh: DeviceMesh) -> None:
     )
     # The backward of a compiled block fails on a tensor that a collective is still filling.
     model.characters.register_forward_hook(lambda module, inputs, result: result.clone())
-    gather = {"input_layouts": (Shard(1),), "desired_input_layouts": (Replicate(),)}
     for block in model.blocks:
         parallelize_module(
             block,
@@ -83,7 +82,9 @@ def split_tensors(model: llama.Llama, mesh: DeviceMesh) -> None:
                 "attention.value": ColwiseParallel(),
                 "attention.outward": RowwiseParallel(output_layouts=Shard(1)),
                 "forward_norm": SequenceParallel(),
-                "feed_forward": PrepareModuleInput(**gather),
+                "feed_forward": PrepareModuleInput(
+                    input_layouts=(Shard(1),), desired_input_layouts=(Replicate(),)
+                ),
                 "feed_forward.gate": ColwiseParallel(),
                 "feed_forward.inward": ColwiseParallel(),
                 "feed_forward.outward": RowwiseParallel(output_layouts=Shard(1)),
@@ -97,15 +98,15 @@ def build_model(options: argparse.Namespace, alphabet: int, mesh: DeviceMesh) ->
     model = llama.Llama(llama.Config(alphabet)).to(options.device)
     if mesh["tensor"].size() > 1:
         split_tensors(model, mesh["tensor"])
-    shared = mesh["data"].size() > 1
     for at, block in enumerate(model.blocks):
         if options.recompute:
             block = model.blocks[at] = checkpoint_wrapper(block)
         if options.compile:
             block.compile(backend=COMPILERS[options.device], fullgraph=True)
-        if shared:
-            fully_shard(block, mesh=mesh["data"])
-    return fully_shard(model, mesh=mesh["data"]) if shared else model
+    if mesh["data"].size() > 1:
+        for module in (*model.blocks, model):
+            fully_shard(module, mesh=mesh["data"])
+    return model
 
 
 class Training(Stateful):
