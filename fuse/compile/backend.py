@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 from torch._dynamo.backends.common import aot_autograd
-from torch._functorch.partitioners import min_cut_rematerialization_partition
 
 from fuse.compile import interface
 from fuse.compile.graph import Kind
+from fuse.compile.partition import partition
 from fuse.compile.stages import staged
 from fuse.device.inductor import touches_device
 
@@ -43,7 +43,7 @@ def tpu(
         fw_compiler=_compiler(Kind.FORWARD),
         bw_compiler=_compiler(Kind.BACKWARD),
         inference_compiler=_compiler(Kind.INFERENCE),
-        partition_fn=min_cut_rematerialization_partition,
+        partition_fn=partition,
         decompositions={},
         keep_inference_input_mutations=True,
     )(module, inputs)

@@ -63,9 +63,13 @@ def _join_groups() -> None:
         options.store = c10d.PrefixStore("tpu/", store)
         options.group_rank, options.group_size = group.rank(), group.size()
         options.timeout = group._get_backend(torch.device("cpu")).options._timeout
-        options.group_id = group.group_name
+        options.group_id = name = group.group_name
+        description = group.group_desc
         members = [] if group is c10d.GroupMember.WORLD else world.pg_group_ranks[group]
         options.global_ranks_in_group = list(members)
         kind = c10d.ProcessGroup.BackendType.CUSTOM
         group._register_backend(torch.device("tpu"), kind, _create(options, None))
+        # A group's name and description are read from any one of its backends.
+        group._set_group_name(name)
+        group._set_group_desc(description)
         world.pg_backend_config[group] = f"cpu:gloo,tpu:{NAME}"

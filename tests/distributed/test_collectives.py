@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
 
 import fuse
 from tests.distributed.ranks import passes
@@ -283,6 +284,21 @@ def others(rank: int, size: int) -> None:
 @pytest.mark.parametrize("backend", [None, "tpu_dist", "cpu:gloo,tpu:tpu_dist", "fuse"])
 def test_other_calls(backend: str | None) -> None:
     passes(others, 2, backend)
+
+
+def mesh_first(rank: int, size: int) -> None:
+    """The mesh starts the device, which joins a group that was made without a backend."""
+    before = dist.group.WORLD.group_name
+    mesh = init_device_mesh("tpu", (size, 1), mesh_dim_names=("data", "tensor"))
+    assert dist.group.WORLD.group_name == before
+    mine = torch.ones(2, device="tpu")
+    for axis, expected in (("data", 2.0), ("tensor", 2.0)):
+        dist.all_reduce(mine, group=mesh[axis].get_group())
+        same(mine, torch.full((2,), expected))
+
+
+def test_a_mesh_starts_the_device() -> None:
+    passes(mesh_first, 2)
 
 
 def splits(rank: int, size: int) -> None:
