@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -58,8 +59,6 @@ class Scalars:
     def __init__(self, words: Any) -> None:
         self._words = words
         self._floats = lax.bitcast_convert_type(words, jnp.float64)
-        small = lax.abs(self._floats) < _TINY
-        self._singles = jnp.where(small, 0, self._floats).astype(jnp.float32)
 
     def integer(self, slot: int) -> jax.Array:
         """Word ``slot`` as int64."""
@@ -68,6 +67,11 @@ class Scalars:
     def unsigned(self, slot: int) -> jax.Array:
         """Word ``slot`` as uint64."""
         return lax.bitcast_convert_type(self._words[slot], jnp.uint64)
+
+    @functools.cached_property
+    def _singles(self) -> jax.Array:
+        small = lax.abs(self._floats) < _TINY
+        return jnp.where(small, 0, self._floats).astype(jnp.float32)
 
     def number(self, slot: int, like: float | int, single: bool = False) -> jax.Array:
         """Word ``slot`` as float64, float32 if ``single``, or int64, whichever ``like`` is."""
