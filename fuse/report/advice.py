@@ -16,7 +16,6 @@ from fuse.backends.base import Chunk
 from fuse.backends.estimates import AS_IT_IS, Variant
 from fuse.engine.targeted import Targeted, single
 from fuse.report.heads import CannotJoinError, Joined, is_attention, query
-from fuse.report.kept import gradients, without_gradients
 from fuse.report.resize import padded_product, resized_product, rows
 from fuse.report.retype import retyped
 from fuse.trace.node import Node, Operand, Output
@@ -309,38 +308,12 @@ def small_batches(call: Call) -> Iterator[dict[str, Any]]:
     yield finding | {"proof": proof}
 
 
-def kept_gradients(call: Call) -> Iterator[dict[str, Any]]:
-    """Gradients that are alive when the loss is read, and so are written to memory."""
-    here = {call.targeted.digest(chunk) for chunk, _ in call.chunks}
-    changed: dict[str, Chunk] = {}
-    nodes: list[Node] = []
-    for planned in call.targeted.plans:
-        leaner = {
-            call.targeted.digest(chunk): lean
-            for chunk, lean in zip(planned.chunks, without_gradients(planned), strict=True)
-            if lean is not None
-        }
-        if here.issuperset(leaner) and not changed.keys() >= leaner.keys():
-            changed |= leaner
-            nodes += gradients(planned.plan).values()
-    if not changed:
-        return
-    yield call.finding(
-        f"{len(nodes)} gradients are kept while a number is read on the host: each is written to "
-        "memory",
-        nodes,
-        "optimizer.zero_grad() behind optimizer.step(), before the loss is read",
-        call.cost(lambda chunk: changed.get(call.targeted.digest(chunk))),
-    )
-
-
 RULES: Final = (
     float32_products,
     narrow_heads,
     odd_dimensions,
     emulated,
     small_batches,
-    kept_gradients,
     cuts,
     changing_shapes,
 )

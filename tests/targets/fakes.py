@@ -34,13 +34,11 @@ class FakeTarget(Target):
         dies_of: tuple[str, ...] = (),
         cycles: Callable[[Node, Variant], int] = cycles_of,
         seconds: float = 0.0,
-        result: int = 0,
         borders: Borders = Borders(),  # noqa: B008  (frozen)
     ) -> None:
         self.name, self.machine = "fake", MACHINE
         self.refused, self.rejected, self.dies_of = refused, rejected, dies_of
         self.cycles, self.seconds, self._borders = cycles, seconds, borders
-        self._result = result
         self.compiled: list[Chunk] = []
         self.closed = 0
 
@@ -74,7 +72,6 @@ class FakeTarget(Target):
             Cost(f"fusion.{at}", "fusion", self.cycles(node, variant), at, (at,))
             for at, node in enumerate(chunk.nodes)
         )
-        costs += (Cost("copy", "copy", self._result * len(chunk.outputs), None, ()),)
         held = tuple(
             Held(str(x.layout), x.layout.nbytes, 2 * x.layout.nbytes) for x in chunk.inputs
         )

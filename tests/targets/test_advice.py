@@ -145,32 +145,6 @@ def test_a_batch_that_does_not_fill_the_matrix_unit_is_named(fake: Make, size: i
     assert found["cycles_before"] - found["cycles_after"] == 100 - 100 * 16 // 128
 
 
-@pytest.mark.parametrize("early", [False, True])
-def test_gradients_that_outlive_the_update_are_named(fake: Make, early: bool) -> None:
-    """Compiled without them; a chunk costs 10,000 cycles a result here."""
-    fake(result=10_000)
-    layer = torch.nn.Linear(8, 8, dtype=torch.bfloat16).to("tpu")
-    x = torch.randn(128, 8).to("tpu", torch.bfloat16)
-
-    def step() -> float:
-        layer.zero_grad()
-        loss = layer(x).float().square().mean()
-        loss.backward()
-        with torch.no_grad():
-            for parameter in layer.parameters():
-                parameter.add_(parameter.grad, alpha=-0.1)
-        if early:
-            layer.zero_grad()
-        return loss.item()
-
-    report = fuse.compile_for("fake", step)
-    found = [one for one in report.advice if "gradients are kept" in one["what"]]
-    assert len(found) == (not early)
-    for one in found:
-        assert one["what"].startswith("2 gradients")
-        assert one["cycles_before"] - one["cycles_after"] == 20_000
-
-
 def test_reads_on_the_host_are_counted_and_one_is_not(fake: Make) -> None:
     fake()
     x = torch.ones(8).to("tpu", torch.bfloat16)
