@@ -50,6 +50,22 @@ class Chunk:
         return "\n".join([head, *(f"  {node}" for node in self.nodes)])
 
 
+@dataclass(frozen=True, slots=True)
+class Borders:
+    """What a device has traces cut by; ``None`` leaves it to the planner.
+
+    Attributes:
+        whole: operations up to which a trace is one executable.
+        worth: bytes made behind a number that the program reads, from which on making them is
+            worth a call of its own.
+        dense: operations that a product of a megabyte counts as, for what it takes to compile.
+    """
+
+    whole: int | None = None
+    worth: int | None = None
+    dense: int = 1
+
+
 class Target(ABC):
     """A machine that is not here, whose compiler is: chunks are compiled for it, and not run.
 
@@ -69,6 +85,10 @@ class Target(ABC):
 
         Raises ``ConfigError`` where the compiler does not know the target.
         """
+
+    def borders(self) -> Borders:
+        """Where ``Backend.borders`` has traces cut on a host of the target."""
+        return Borders()
 
     @abstractmethod
     def reject(self, node: Node) -> str | None:
@@ -127,6 +147,10 @@ class Backend(ABC):
     def wakes_host_threads(self) -> bool:
         """Whether chunks run on threads of the host, which may take longer to wake than a chunk."""
         return False
+
+    def borders(self) -> Borders:
+        """Where the planner is to cut traces."""
+        return Borders()
 
     def start(self) -> None:  # noqa: B027  (most have nothing to start)
         """Make ready what compiling needs, such as kernels to be built; may be called again."""

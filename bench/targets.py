@@ -96,12 +96,14 @@ def main() -> None:
     print("| program | Strict | launches | Fused | launches | Strict / Fused | Fused / by hand |")
     print("| --- | ---: | ---: | ---: | ---: | ---: | ---: |", flush=True)
     ratios: list[float] = []
+    beside: list[float] = []
     for name in names or BUILDERS:
         (strict, strict_runs, refused), (fused, runs, also) = (
             measured(target, name, mode) for mode in MODES
         )
         hand = by_hand(target, name)
         ratio = "" if hand is None else f"{fused / hand:.2f}"
+        beside += [] if hand is None else [fused / hand]
         ratios.append(strict / fused)
         note = f" ({refused + also} refused)" if refused + also else ""
         print(
@@ -109,8 +111,11 @@ def main() -> None:
             f"| {strict / fused:.2f} | {ratio} |",
             flush=True,
         )
-    mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
-    print(f"\nStrict / Fused, geometric mean of {len(ratios)}: {mean:.2f}")
+    print()
+    for text, found in (("Strict / Fused", ratios), ("Fused / by hand", beside)):
+        if found:
+            mean = math.exp(sum(map(math.log, found)) / len(found))
+            print(f"{text}, geometric mean of {len(found)}: {mean:.2f}")
 
 
 if __name__ == "__main__":

@@ -98,9 +98,9 @@ def in_flight_bytes() -> int:
     return _positive("FUSE_IN_FLIGHT_BYTES", 2 << 30)
 
 
-def whole_trace() -> int:
-    """``FUSE_WHOLE_TRACE``: operations up to which a trace is one chunk (default 120)."""
-    return _positive("FUSE_WHOLE_TRACE", 120)
+def whole_trace() -> int | None:
+    """``FUSE_WHOLE_TRACE``: operations up to which a trace is one chunk (default: the device's)."""
+    return _positive("FUSE_WHOLE_TRACE", 120) if "FUSE_WHOLE_TRACE" in os.environ else None
 
 
 def start_ahead() -> bool:

@@ -16,7 +16,7 @@ from jax._src import lib as jax_lib
 
 import fuse.backends.xla.rules  # noqa: F401  (fills the table of rules)
 from fuse import config
-from fuse.backends.base import Backend, Chunk, Target
+from fuse.backends.base import Backend, Borders, Chunk, Target
 from fuse.backends.decomposed import Decompositions
 from fuse.backends.functions import is_function, program_of
 from fuse.backends.xla import dispatch
@@ -98,6 +98,9 @@ class XlaBackend(Backend):
 
     def wakes_host_threads(self) -> bool:  # noqa: D102
         return self.shares_host_memory()
+
+    def borders(self) -> Borders:  # noqa: D102
+        return self.platform.borders()
 
     def start(self) -> None:  # noqa: D102
         self.platform.start()

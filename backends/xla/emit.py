@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -44,6 +45,10 @@ class Setting:
     scopes: bool = False
 
 
+_SINGLE = frozenset(("float32", "bfloat16", "float16", "bool"))
+_TINY = 2.0**-126  # see fuse.backends.subnormals
+
+
 class Scalars:
     """The packed array of varying numbers: 64-bit words as pairs of uint32.
 
@@ -63,10 +68,15 @@ class Scalars:
         """Word ``slot`` as uint64."""
         return lax.bitcast_convert_type(self._words[slot], jnp.uint64)
 
-    def number(self, slot: int, like: float | int) -> jax.Array:
-        """Word ``slot`` as float64 or int64, whichever ``like`` is."""
+    @functools.cached_property
+    def _singles(self) -> jax.Array:
+        small = lax.abs(self._floats) < _TINY
+        return jnp.where(small, 0, self._floats).astype(jnp.float32)
+
+    def number(self, slot: int, like: float | int, single: bool = False) -> jax.Array:
+        """Word ``slot`` as float64, float32 if ``single``, or int64, whichever ``like`` is."""
         if isinstance(like, float):
-            return self._floats[slot]
+            return self._singles[slot] if single else self._floats[slot]
         return self.integer(slot)
 
 
@@ -95,7 +105,7 @@ def emit_node(
         return array
 
     arguments, keywords = bind(node)
-    resolve = _Arguments(node, operand, scalars)
+    resolve = _Arguments(node, operand, scalars, _takes_singles(node, setting))
     results = run_target(
         node.target,
         [resolve(value) for value in arguments],
@@ -122,23 +132,38 @@ def read(
     return array, Place(base if fixed else None, view)
 
 
+def _takes_singles(node: Node, setting: Setting) -> bool:
+    """Whether varying numbers are float32 to a rule, where nothing else is more.
+
+    On a TPU, which emulates float64 and would convert them one by one.
+    """
+    known = bool(node.operands) and node.random is None and node.dtypes() <= _SINGLE
+    return setting.platform.name == "tpu" and known
+
+
 class _Arguments:
     """Turns a node's arguments into what a rule takes."""
 
-    def __init__(self, node: Node, operand: Callable[[int], jax.Array], scalars: Scalars) -> None:
-        self.node, self.operand, self.scalars = node, operand, scalars
+    def __init__(
+        self, node: Node, operand: Callable[[int], jax.Array], scalars: Scalars, single: bool
+    ) -> None:
+        self.node, self.operand, self.scalars, self.single = node, operand, scalars, single
 
     def __call__(self, value: Any) -> Any:
         if isinstance(value, TensorArg):
             return self.operand(value.index)
         if isinstance(value, NumberArg):
             slot = self.node.slot_of(value.place)
-            return value.number if slot is None else self.scalars.number(slot, value.number)
+            if slot is None:
+                return value.number
+            return self.scalars.number(slot, value.number, self.single)
         if isinstance(value, HostArg):
             slot = self.node.slot_of(value.place)
             number = value.number
             if slot is not None and isinstance(number, (int, float)):
-                return self.scalars.number(slot, number).astype(value.dtype)
+                single = self.single and value.dtype == "float64" and isinstance(number, float)
+                made = self.scalars.number(slot, number, single)
+                return made if single else made.astype(value.dtype)
             return jnp.asarray(number, value.dtype)
         if isinstance(value, DtypeArg):
             return value.name

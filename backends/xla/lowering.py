@@ -17,7 +17,7 @@ from fuse.backends.xla.platform import Platform
 from fuse.backends.xla.products import Batch, Sum, joined_products
 from fuse.backends.xla.program import emit_chunk
 from fuse.backends.xla.rules.registry import RULES, Unsupported
-from fuse.backends.xla.stacking import Group, stacking
+from fuse.backends.xla.stacking import Group, Stacking, stacking
 from fuse.backends.xla.steps import ordered
 from fuse.trace.functional import find_overload
 from fuse.trace.node import Node
@@ -35,7 +35,8 @@ def lowered(
     ``device``: the one to lower for, which need not exist; by default JAX's first.
     """
     added, batched = joined_products(chunk)
-    stacks = stacking(chunk, by_element, {place for one in added for place in one.nodes})
+    apart = {place for one in added for place in one.nodes}
+    stacks = stacking(chunk, by_element, apart) if platform.stacks() else Stacking()
     program, passing, donated = passed(chunk, stacks)
     merged: list[Group | Sum | Batch | Call] = [*stacks.groups, *added, *batched]
     merged += platform.calls(program, {place for one in merged for place in one.nodes})

@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from fuse.backends.base import Chunk
+from fuse.backends.base import Borders, Chunk
 from fuse.backends.xla.calls import Call
 from fuse.trace.node import Node
 from fuse.trace.spec import View
@@ -23,6 +23,14 @@ class Platform:
     """
 
     name: str
+
+    def borders(self) -> Borders:
+        """What the platform has traces cut by."""
+        return Borders()
+
+    def stacks(self) -> bool:
+        """Whether small tensors that are treated alike are rows of one array: see ``stacking``."""
+        return True
 
     def start(self) -> None:
         """Make the platform's kernels ready; called before anything is compiled. Idempotent."""

@@ -34,9 +34,8 @@ class Planning:
         self.compiler = Compiler(executables, config.compile_mode() == "background")
         self.verdicts = Verdicts(backend, executables.cache)
         self.targeted: Targeted | None = None
-        self._whole = config.whole_trace()
         self._ahead = config.start_ahead()
-        self._plans = Plans(executables.cache, self._whole)
+        self._plans = Plans(executables.cache, config.whole_trace())
         self._held = HeldPlans(config.memory_entries(), half_of_all_maps())
         self._forms = Forms()
 
@@ -96,16 +95,18 @@ class Planning:
             return self._for_target(self.targeted, trace, live, donatable, read, changed)
         with span(timeline, "planning", label):
             key = self._plans.key(self._backend, trace, live, donatable, read)
-            stored = self._plans.find(key, trace, live, donatable)
+            whole, *rest = self._plans.borders(self._backend)
+            stored = self._plans.find(key, trace, live, donatable, whole)
         if stored is not None:
             try:
                 return bind(stored.plan, self._named(stored, read), self._ahead)
             except VerifyError as error:
                 self._plans.refuse(key, str(error))
         with span(timeline, "planning", label):
-            plan = make_plan(trace, live, donatable, self._whole, changed, self.elsewhere())
+            plan = make_plan(trace, live, donatable, whole, changed, self.elsewhere(), *rest)
         found = self.find(local_chunks(plan, read))
-        self._plans.save(key, plan, tuple((one.found.digest, one.found.label) for one in found))
+        names = tuple((one.found.digest, one.found.label) for one in found)
+        self._plans.save(key, plan, names, whole)
         self.verdicts.save()
         return bind(plan, found, self._ahead)
 
@@ -119,7 +120,8 @@ class Planning:
         changed: frozenset[int],
     ) -> Runnable:
         """Plan as the target would; the chunks run here, and are compiled for it beside that."""
-        plan = make_plan(trace, live, donatable, self._whole, changed, self.elsewhere())
+        whole, *rest = self._plans.borders(targeted.target)
+        plan = make_plan(trace, live, donatable, whole, changed, self.elsewhere(), *rest)
         chunks = local_chunks(plan, read)
         runnable = bind(plan, self.find(chunks), self._ahead)
         runnable.planned = targeted.add(plan, chunks, donatable, read)

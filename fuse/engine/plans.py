@@ -17,7 +17,9 @@ from fuse.backends.base import Backend, Target
 from fuse.cache.key import Key
 from fuse.cache.tiered import TieredCache
 from fuse.engine.executables import Names, first_line, surroundings
+from fuse.plan.answer import WORTH_A_CALL
 from fuse.plan.plan import Plan
+from fuse.plan.segment import WHOLE
 from fuse.plan.stored import decode, encode
 from fuse.trace.node import Trace
 from fuse.trace.signature import program_text
@@ -37,10 +39,17 @@ class Named:
 class Plans:
     """Stored plans. Safe to share by threads."""
 
-    def __init__(self, cache: TieredCache, whole: int) -> None:
-        """``whole`` is the planner's parameter: operations up to which a trace is one chunk."""
+    def __init__(self, cache: TieredCache, whole: int | None) -> None:
+        """Traces of up to ``whole`` operations are one chunk; ``None``: as the device says."""
         self._cache = cache
         self._whole = whole
+
+    def borders(self, backend: Backend | Target) -> tuple[int, int, int]:
+        """The planner's ``whole``, ``worth`` and ``dense`` for what runs on ``backend``."""
+        wanted = backend.borders()
+        if self._whole is not None:
+            return self._whole, wanted.worth or WORTH_A_CALL, 1
+        return wanted.whole or WHOLE, wanted.worth or WORTH_A_CALL, wanted.dense
 
     def key(
         self,
@@ -61,27 +70,30 @@ class Plans:
             "live": repr(live),
             "donatable": repr(donatable),
             "read": repr(read),
-            "planner": f"{planner_digest()} {self._whole}",
+            "planner": f"{planner_digest()} {self.borders(backend)}",
             **surroundings(backend),
         }
         return Key.of(fields, label=f"plan of {len(trace.nodes)} operations{first_line(trace)}")
 
     def find(
-        self, key: Key | None, trace: Trace, live: tuple[int, ...], donatable: tuple[int, ...]
+        self,
+        key: Key | None,
+        trace: Trace,
+        live: tuple[int, ...],
+        donatable: tuple[int, ...],
+        whole: int,
     ) -> Named | None:
         """The stored plan, checked against the trace; ``None`` where there is none."""
         if key is None:
             return None
         return self._cache.get(
-            key, lambda data: Named(*decode(data, trace, live, donatable, self._whole)), quick=True
+            key, lambda data: Named(*decode(data, trace, live, donatable, whole)), quick=True
         )
 
-    def save(self, key: Key | None, plan: Plan, names: Names) -> None:
-        """Store a plan, in the background."""
+    def save(self, key: Key | None, plan: Plan, names: Names, whole: int) -> None:
+        """Store a plan that was made with the parameter ``whole``, in the background."""
         if key is not None:
-            self._cache.put(
-                key, Named(plan, names), lambda one: encode(one.plan, one.names, self._whole)
-            )
+            self._cache.put(key, Named(plan, names), lambda one: encode(one.plan, one.names, whole))
 
     def refuse(self, key: Key | None, text: str) -> None:
         """Forget a plan whose executables turned out to be others': counted and warned of."""

@@ -145,7 +145,8 @@ class Targeted:
                 key_of_plan = self._stored.key(
                     self.target, plan.trace, plan.live, planned.donatable, planned.read
                 )
-                self._stored.save(key_of_plan, plan, tuple(names))
+                whole, *_ = self._stored.borders(self.target)
+                self._stored.save(key_of_plan, plan, tuple(names), whole)
                 found |= {} if key_of_plan is None else {key_of_plan.digest: None}
         self._cache.flush()
         return list(found)

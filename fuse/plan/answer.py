@@ -18,19 +18,25 @@ FEWEST = 8
 WORTH_A_CALL = 1 << 20
 """Bytes made after the border that are worth a second call, of some 50 us: by them a small
 network on 16 rows (0.2 MB, and 1.15 of its time if cut) differs from one on 64 images (4 MB,
-and 0.7 of its time)."""
+and 0.7 of its time). That is on a CPU; a backend says otherwise."""
 
 
-def answered(nodes: Sequence[Node], live: Sequence[int], layouts: dict[int, Layout]) -> int:
+def answered(
+    nodes: Sequence[Node],
+    live: Sequence[int],
+    layouts: dict[int, Layout],
+    worth: int = WORTH_A_CALL,
+) -> int:
     """The position after the last operation that makes a live single number; 0 for none.
 
-    A number written into memory that existed before, such as a counter, is no answer.
+    At least ``worth`` bytes are made after it. A number written into memory that existed before,
+    such as a counter, is no answer.
     """
     wanted, behind = set(live), 0
     for position in range(len(nodes), FEWEST - 1, -1):
         node = nodes[position - 1]
         single = any(output.value in wanted and output.layout.numel == 1 for output in node.outputs)
-        if single and behind >= WORTH_A_CALL and position <= len(nodes) - FEWEST:
+        if single and behind >= worth and position <= len(nodes) - FEWEST:
             return position
         behind += sum(layouts[value].nbytes for value in node.results())
     return 0

@@ -22,19 +22,24 @@ from fuse.trace.spec import Layout
 FEWEST = 16
 """Operations after the border at least: some 0.2 ms of a model's Python."""
 WORTH_WAITING = 8 << 20
-"""Bytes made in the trace that take longer than recording it: an encoder of four layers on 512
-tokens makes 40 MB and is recorded in 0.7 ms."""
+"""Bytes made in the trace that take longer than recording it, at least: an encoder of four layers
+on 512 tokens makes 40 MB and is recorded in 0.7 ms."""
 ANCHORS = 4
 """Dense anchors after the border at least: light work is fused across it, which is worth more."""
 WORTH_STARTING = 12
 """Calls still to be recorded when a chunk is started early, which costs some 20 us."""
 
 
-def beginning(nodes: Sequence[Node], alive: Sequence[int], layouts: dict[int, Layout]) -> int:
-    """The position with the least bytes ``alive`` in the second quarter; 0 for no border."""
+def beginning(
+    nodes: Sequence[Node], alive: Sequence[int], layouts: dict[int, Layout], worth: int
+) -> int:
+    """The position with the least bytes ``alive`` in the second quarter; 0 for no border.
+
+    What makes ``worth`` bytes is worth a call of its own.
+    """
     made = sum(layouts[value].nbytes for node in nodes for value in node.results())
     window = range(len(nodes) // 4, len(nodes) // 2)
-    if made < WORTH_WAITING or not window or len(nodes) - window[-1] < FEWEST:
+    if made < max(WORTH_WAITING, worth) or not window or len(nodes) - window[-1] < FEWEST:
         return 0
     border = min(window, key=lambda position: (alive[position], position)) + 1
     before, behind = (sum(map(is_anchor, part)) for part in (nodes[:border], nodes[border:]))

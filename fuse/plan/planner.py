@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from fuse.plan.answer import answered
+from fuse.plan.answer import WORTH_A_CALL, answered
 from fuse.plan.beginning import beginning
 from fuse.plan.changing import set_apart, stretches
 from fuse.plan.check import check_plan, undefined_values
@@ -35,6 +35,8 @@ from fuse.trace.verify import verify
 
 SMALL = 1 << 16
 """Bytes of a leaf whose memory is not worth waiting for the end of the trace for."""
+LARGE = 1 << 20
+"""Bytes of a result from which on a dense anchor takes a compiler long that tiles it."""
 _LISTED = 5  # merged operations whose lines are named
 
 
@@ -48,6 +50,8 @@ class Draft:
     whole: int
     changed: frozenset[int] = frozenset()
     elsewhere: bool = True
+    worth: int = WORTH_A_CALL
+    dense: int = 1
     nodes: tuple[Node, ...] = ()
     borders: tuple[int, ...] = ()
     donated: tuple[int, ...] = ()
@@ -63,15 +67,21 @@ def plan(
     whole: int = WHOLE,
     changed: frozenset[int] = frozenset(),
     elsewhere: bool = True,
+    worth: int = WORTH_A_CALL,
+    dense: int = 1,
 ) -> Plan:
     """Plan ``trace`` so that the values ``live`` exist afterwards.
 
     ``donatable`` names the leaves whose arrays nobody else holds; a trace of up to ``whole``
     operations is one chunk; ``changed`` are values made otherwise than in the last trace of this
-    form (``changing.Forms``); chunks run ``elsewhere`` than on the cores that record them. Raises
-    ``VerifyError`` where the trace or the result breaks an invariant.
+    form (``changing.Forms``); chunks run ``elsewhere`` than on the cores that record them; what
+    makes ``worth`` bytes behind the number that a program reads is a call of its own; a dense
+    anchor counts as ``dense`` operations where it makes ``LARGE`` bytes. Raises ``VerifyError``
+    where the trace or the result breaks an invariant.
     """
-    draft = Draft(verify(trace), live, donatable, whole, changed, elsewhere, nodes=trace.nodes)
+    draft = Draft(
+        verify(trace), live, donatable, whole, changed, elsewhere, worth, dense, trace.nodes
+    )
     for _, step in PASSES:
         step(draft)
     return check_plan(
@@ -127,6 +137,14 @@ def _singles(nodes: Sequence[Node]) -> int:
     )
 
 
+def _large(nodes: Sequence[Node]) -> int:
+    """How many dense anchors make an array of ``LARGE`` bytes."""
+    return sum(
+        is_anchor(node) and any(one.layout.nbytes >= LARGE for one in (*node.outputs, *node.writes))
+        for node in nodes
+    )
+
+
 def order(draft: Draft) -> None:
     """Put what belongs together side by side."""
     draft.nodes = ordered(draft.nodes)
@@ -150,11 +168,12 @@ def segment(draft: Draft) -> None:
     for start, stop in stretches(draft.borders, len(draft.nodes)):
         nodes = draft.nodes[start:stop]
         answer, reason, singles = 0, ANSWERED, _singles(nodes)
-        counted = counted_operations(len(nodes), singles)
+        more = (draft.dense - 1) * _large(nodes)
+        counted = counted_operations(len(nodes), singles) + more
         if not draft.borders:
-            answer = answered(nodes, draft.live, layouts)
+            answer = answered(nodes, draft.live, layouts, draft.worth)
         if not answer and draft.elsewhere and counted <= draft.whole:
-            answer, reason = beginning(nodes, alive[start:stop], layouts), BEGINNING
+            answer, reason = beginning(nodes, alive[start:stop], layouts, draft.worth), BEGINNING
         pieces = segments(
             tokens(nodes),
             alive[start:stop],
@@ -163,6 +182,7 @@ def segment(draft: Draft) -> None:
             answer,
             reason,
             singles,
+            more,
         )
         draft.segments += tuple(
             replace(piece, start=start + piece.start, stop=start + piece.stop) for piece in pieces

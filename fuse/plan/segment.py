@@ -21,8 +21,9 @@ from dataclasses import dataclass
 from fuse.plan.repeats import find_repeats
 
 WHOLE = 120
-"""Operations up to which a trace is one executable."""
-SHORT = 90
+"""Operations up to which a trace is one executable, on a CPU; a backend says otherwise. Where it
+is more, so are the two that are parts of it."""
+SHORT = WHOLE * 3 // 4
 """Operations that the forward and the backward pass may each have to be one executable."""
 LIGHT = 40
 """Operations that a stretch without anchors needs to be cut off."""
@@ -30,7 +31,7 @@ LONGEST = 600
 """Operations a chunk with anchors, outside a repeat, holds at most."""
 LONGEST_LIGHT = 2000
 """Operations a chunk without anchors holds at most: they compile quickly."""
-SMALLEST = 12
+SMALLEST = WHOLE // 10
 """Operations a repeated block with anchors holds at least."""
 SMALLEST_LIGHT = 150
 """The same without anchors: such operations are cheap beside the call."""
@@ -61,8 +62,11 @@ def segments(
     answer: int = 0,
     reason: str = ANSWERED,
     singles: int = 0,
+    more: int = 0,
 ) -> list[Segment]:
     """Cut a trace of ``len(tokens)`` operations, ``singles`` of them on single numbers.
+
+    It counts as ``more`` than these, for what its dense anchors take to compile.
 
     ``tokens`` are equal where operations are, ``alive`` are the bytes alive after each,
     ``light`` the maximal stretches ``(start, stop)`` without dense anchors, and ``answer``
@@ -70,7 +74,7 @@ def segments(
     why it is cut there.
     """
     result = []
-    for piece in _pieces(tokens, alive, light, whole, answer, singles):
+    for piece in _pieces(tokens, alive, light, whole, answer, singles, more):
         if piece.start < answer < piece.stop:
             result.append(Segment(piece.start, answer, reason))
             result.append(Segment(answer, piece.stop, f"{_FOLLOWS[reason]}; {piece.reason}"))
@@ -86,10 +90,11 @@ def _pieces(
     whole: int,
     answer: int,
     singles: int,
+    more: int,
 ) -> list[Segment]:
     total = len(tokens)
     counted = counted_operations(total, singles)
-    if counted <= whole:
+    if counted + more <= whole:
         text = f"the whole trace: {total} operations are within {whole}"
         if counted != total:
             text += f", {singles} of them on single numbers counted as {counted - total + singles}"
@@ -100,10 +105,10 @@ def _pieces(
     for start, stop in light:
         if stop - start >= LIGHT:
             first = _after_head(start, stop, tokens, smallest)
-            result += _heavy(position, first, tokens, alive, answer)
+            result += _heavy(position, first, tokens, alive, answer, whole)
             result += _light(first, stop, tokens, alive, smallest)
             position = stop
-    return result + _heavy(position, total, tokens, alive, answer)
+    return result + _heavy(position, total, tokens, alive, answer, whole)
 
 
 def counted_operations(total: int, singles: int) -> int:
@@ -131,13 +136,14 @@ def _after_head(start: int, stop: int, tokens: Sequence[int], smallest: int) -> 
 
 
 def _heavy(
-    start: int, stop: int, tokens: Sequence[int], alive: Sequence[int], answer: int
+    start: int, stop: int, tokens: Sequence[int], alive: Sequence[int], answer: int, whole: int
 ) -> list[Segment]:
-    if start < answer < stop and max(answer - start, stop - answer) <= SHORT:
+    short = max(SHORT, SHORT * whole // WHOLE)
+    if start < answer < stop and max(answer - start, stop - answer) <= short:
         return _turned(start, stop, alive, answer)
     result: list[Segment] = []
     position = start
-    for repeat in find_repeats(tokens[start:stop], SMALLEST):
+    for repeat in find_repeats(tokens[start:stop], max(SMALLEST, SMALLEST * whole // WHOLE)):
         first = start + repeat.start
         result += _turned(position, first, alive, answer)
         result += [

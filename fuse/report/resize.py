@@ -16,20 +16,41 @@ LEAST: Final = 64
 
 def padded_product(node: Node, lanes: int) -> Iterator[tuple[int, Node]]:
     """For each size of a plain product that misses a multiple of ``lanes``: it, and the product
-    with that size rounded up. Products that write, or see less than whole buffers, are left out.
+    with that size rounded up.
     """
-    if node.target not in PLAIN or node.writes or len(node.outputs) != 1:
+    if node.target not in PLAIN:
         return
     shapes = [operand.view.shape for operand in node.operands]
     for size in sorted({size for shape in shapes for size in shape}):
         if size < LEAST or size % lanes == 0:
             continue
-        wide = -(-size // lanes) * lanes
-        operands = [_operand(operand, size, wide) for operand in node.operands]
-        if all(operand is not None for operand in operands):
-            output = _output(node.outputs[0], size, wide)
-            kept = tuple(operand for operand in operands if operand is not None)
-            yield size, replace(node, operands=kept, outputs=(output,))
+        product = resized_product(node, size, -(-size // lanes) * lanes)
+        if product is not None:
+            yield size, product
+
+
+def rows(node: Node) -> int:
+    """Rows of a plain product's first matrix, which are a layer's samples; 0 for other nodes."""
+    if node.target not in ("mm", "addmm"):
+        return 0
+    return node.operands[-2].view.shape[0]
+
+
+def resized_product(node: Node, size: int, wide: int) -> Node | None:
+    """A plain product with dimensions of ``wide`` instead of ``size``.
+
+    ``None`` for one that writes, has no such dimension, or sees less than whole buffers.
+    """
+    shapes = [operand.view.shape for operand in node.operands]
+    if node.target not in PLAIN or node.writes or len(node.outputs) != 1:
+        return None
+    if not any(size in shape for shape in shapes):
+        return None
+    operands = [_operand(operand, size, wide) for operand in node.operands]
+    kept = tuple(operand for operand in operands if operand is not None)
+    if len(kept) != len(operands):
+        return None
+    return replace(node, operands=kept, outputs=(_output(node.outputs[0], size, wide),))
 
 
 def _operand(operand: Operand, size: int, wide: int) -> Operand | None:

@@ -210,6 +210,34 @@ def test_what_runs_on_the_cores_that_record_is_not_cut_for_that():
     assert len(inferred(1 << 17, elsewhere=False).chunks) == 1
 
 
+def test_a_device_says_what_is_worth_a_call_of_its_own():
+    drawing, result = trained(1 << 16)  # 2.5 MB are made behind the loss
+    assert len(result.chunks) == 2
+    arguments = (drawing.trace, drawing["v0 l"], (), 200, frozenset[int](), True)
+    assert len(plan(*arguments, worth=1 << 20).chunks) == 2
+    assert len(plan(*arguments, worth=64 << 20).chunks) == 1
+
+
+def test_a_device_says_what_a_large_product_counts_as():
+    lines = [f"p{at} = mm({f'p{at - 1}' if at else 'x'}, w)" for at in range(20)]
+    for large, dense, whole in ((1 << 18, 1, True), (1 << 18, 8, False), (1 << 10, 8, True)):
+        sizes = {line.split()[0]: large for line in lines} | {"x": large, "w": large}
+        drawing = Drawing("\n".join(lines), sizes=sizes)
+        arguments = (drawing.trace, drawing["p19"], (), 120, frozenset[int](), False)
+        text = "chunk 0: the whole trace: 20 operations are within 120"
+        assert (text in plan(*arguments, dense=dense).decisions) == whole
+
+
+def test_blocks_of_a_device_with_long_chunks_are_long():
+    """They grow with what a whole trace may be."""
+    lines = []
+    for at in range(200):
+        lines += [f"p{at} = mm({f'r{at - 1}' if at else 'x'}, w)", f"r{at} = relu(p{at})"]
+    drawing = Drawing("\n".join(lines))
+    counts = [len(planned(drawing, "r199", whole=whole).chunks) for whole in (120, 360)]
+    assert counts[0] > counts[1] > 1
+
+
 def test_what_is_light_or_short_is_not_cut_for_that():
     assert len(inferred(1 << 10).chunks) == 1
     assert len(inferred(1 << 20, layers=3).chunks) == 1

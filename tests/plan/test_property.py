@@ -115,7 +115,7 @@ def test_any_cuts_give_the_traces_numbers(case: Case, whole: int, random: object
         whole: int,
         answer: int,
         reason: str,
-        singles: int,
+        *counted: int,
     ) -> list[segment.Segment]:
         total = len(tokens)
         places = sorted(random.sample(range(1, total), random.randint(0, total - 1)))  # type: ignore[attr-defined]

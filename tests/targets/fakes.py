@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from fuse.backends.base import Chunk, Target
+from fuse.backends.base import Borders, Chunk, Target
 from fuse.backends.estimates import AS_IT_IS, Cost, Estimate, Held, Machine, Variant
 from fuse.trace.node import Node
 
@@ -34,10 +34,11 @@ class FakeTarget(Target):
         dies_of: tuple[str, ...] = (),
         cycles: Callable[[Node, Variant], int] = cycles_of,
         seconds: float = 0.0,
+        borders: Borders = Borders(),  # noqa: B008  (frozen)
     ) -> None:
         self.name, self.machine = "fake", MACHINE
         self.refused, self.rejected, self.dies_of = refused, rejected, dies_of
-        self.cycles, self.seconds = cycles, seconds
+        self.cycles, self.seconds, self._borders = cycles, seconds, borders
         self.compiled: list[Chunk] = []
         self.closed = 0
 
@@ -52,6 +53,9 @@ class FakeTarget(Target):
 
     def fingerprint(self) -> dict[str, str]:
         return {"backend": "xla", "platform": "fake"}
+
+    def borders(self) -> Borders:
+        return self._borders
 
     def reject(self, node: Node) -> str | None:
         return "a fake has none" if node.op in self.rejected else None

@@ -130,6 +130,21 @@ def test_dimensions_are_rounded_up_where_that_pays(fake: Make) -> None:
     assert found["cycles_before"] - found["cycles_after"] == 900
 
 
+@pytest.mark.parametrize("size", [16, 128])
+def test_a_batch_that_does_not_fill_the_matrix_unit_is_named(fake: Make, size: int) -> None:
+    """Here a product costs the same for any number of rows; 16 are an eighth of a full unit."""
+    fake()
+    x, w = (torch.randn(s).to("tpu", torch.bfloat16) for s in ((size, 256), (256, 256)))
+    report = fuse.compile_for("fake", lambda: (x @ w).float().sum().item())
+    if size == 128:
+        assert report.advice == []
+        return
+    (found,) = report.advice
+    assert found["what"] == "1 products of 16 rows: a matrix unit takes 128 at once"
+    assert found["change"] == "a batch of 128 rows"
+    assert found["cycles_before"] - found["cycles_after"] == 100 - 100 * 16 // 128
+
+
 def test_reads_on_the_host_are_counted_and_one_is_not(fake: Make) -> None:
     fake()
     x = torch.ones(8).to("tpu", torch.bfloat16)

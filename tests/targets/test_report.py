@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 import fuse
+from fuse.backends.base import Borders
 from fuse.device import lazy
 from fuse.report.target import last_step, report_of
 from tests.targets.fakes import FakeTarget
@@ -120,6 +121,21 @@ def test_plans_are_the_targets_also_where_this_machine_would_run_uncompiled(
     lazy.core().set_brief_calls(0)
     lazy.core().set_shape_cap(0)
     assert len(targeted.plans) == 12
+
+
+def test_a_target_says_where_its_traces_are_cut(fake: Make) -> None:
+    def step() -> float:
+        x = torch.ones(4, 4).to("tpu")
+        for _ in range(100):
+            x = (x @ x).tanh()
+        return x.sum().item()
+
+    counts = []
+    for borders in (Borders(), Borders(whole=1000), Borders(whole=1000, dense=100)):
+        fake(borders=borders)
+        counts.append(len(fuse.compile_for("fake", step).chunks))
+    cut, *whole = counts
+    assert cut > 1 and whole == [1, 1]  # its products are small
 
 
 def test_a_program_s_last_step_is_what_lies_between_two_runs_of_its_dearest_trace(

@@ -195,6 +195,28 @@ def _class_weight(
     return jnp.where(counted, chosen, jnp.zeros((), dtype))
 
 
+def _place(target: jax.Array, counted: jax.Array, classes: int) -> jax.Array:
+    """The class of each sample, -1 for none; it fits 32 bits, which compare twice as fast."""
+    return jnp.where(counted & _is_class(target, classes), target, -1).astype(jnp.int32)
+
+
+def _nll_loss_at_once(
+    x: jax.Array, target: jax.Array, counted: jax.Array, axis: int, reduction: int
+) -> tuple[jax.Array, jax.Array]:
+    """The loss and how many samples count, both NaN where a target is no class.
+
+    One reduction over all of ``x``: on a TPU every loop costs as much as this whole one.
+    """
+    place = _place(target, counted, x.shape[axis])
+    own = lax.broadcasted_iota(jnp.int32, x.shape, axis) == _spread(place, axis)
+    total = -jnp.sum(jnp.where(own, x, jnp.zeros((), x.dtype)))
+    lost = counted & (place < 0)
+    number_counted = jnp.sum(jnp.where(lost, jnp.nan, counted.astype(x.dtype)))
+    if reduction == _MEAN:
+        return total / number_counted, number_counted
+    return jnp.where(is_nan(number_counted), number_counted, total), number_counted
+
+
 @rule("nll_loss_forward", "nll_loss2d_forward")
 def _nll_loss(
     ctx: RuleContext,
@@ -208,6 +230,8 @@ def _nll_loss(
     axis = _class_axis(x)
     target = _samples(x, target)
     counted = target != ignore_index
+    if ctx.platform.name == "tpu" and weight is None and reduction != _NONE:
+        return _nll_loss_at_once(x, target, counted, axis, reduction)
     weights = _class_weight(weight, target, counted, x.dtype)
     zero = jnp.zeros((), x.dtype)
     loss = jnp.where(counted, -_picked(ctx, x, target, axis) * weights, zero)
@@ -236,9 +260,9 @@ def _nll_loss_backward(
     grad = grad / total_weight if reduction == _MEAN else grad
     grad = grad.reshape(target.shape) if reduction == _NONE else grad
     counted = target != ignore_index
-    slope = -grad * _class_weight(weight, target, counted, dtype)
-    # Classes fit 32 bits, which compare twice as fast; -1 is no class.
-    place = jnp.where(counted & _is_class(target, x.shape[axis]), target, -1).astype(jnp.int32)
+    slope = -grad if weight is None else -grad * _class_weight(weight, target, counted, dtype)
+    slope = jnp.broadcast_to(slope, target.shape)
+    place = _place(target, counted, x.shape[axis])
     chosen = lax.broadcasted_iota(jnp.int32, x.shape, axis) == _spread(place, axis)
     return jnp.where(chosen, _spread(slope, axis), jnp.zeros((), dtype))
 

@@ -20,7 +20,7 @@ from typing import Any, Final
 import jax
 import torch
 
-from fuse.backends.base import Chunk, Target
+from fuse.backends.base import Borders, Chunk, Target
 from fuse.backends.decomposed import Decompositions
 from fuse.backends.estimates import AS_IT_IS, Estimate, Variant
 from fuse.backends.functions import Shipment, is_function
@@ -185,6 +185,9 @@ class TpuTarget(Target):
             with self._worker() as worker:
                 self._fingerprint = worker.fingerprint
         return self._fingerprint | {"float32 products": torch.get_float32_matmul_precision()}
+
+    def borders(self) -> Borders:  # noqa: D102
+        return self._platform.borders()
 
     def reject(self, node: Node) -> str | None:  # noqa: D102
         key = signature(node)
