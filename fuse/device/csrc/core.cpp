@@ -32,6 +32,7 @@
 #include "recorder/several_streams.cpp" // NOLINT
 #include "recorder/streams.cpp" // NOLINT
 #include "uncompiled/brief.cpp" // NOLINT
+#include "uncompiled/first_sight.cpp" // NOLINT
 #include "uncompiled/host.cpp" // NOLINT
 #include "uncompiled/host_draws.cpp" // NOLINT
 #include "uncompiled/host_values.cpp" // NOLINT

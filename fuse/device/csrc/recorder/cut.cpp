@@ -72,6 +72,7 @@ void widen(
 void Recorder::start_trace() {
   drop_started();
   drop_brief();
+  end_sighting();
   settle_dead();
   {
     std::lock_guard<std::mutex> guard(Morgue::global().mutex());
@@ -279,6 +280,11 @@ void Recorder::execute(Plan& plan, CutReason reason) {
   }
   adopt(plan, results.get());
   expect(plan);
+  if (sightings_needed_ != 0 && !plan.ready) {
+    PyRef waits = call_engine("waits", pack(PyRef::borrow(plan.handle.get())));
+    plan.ready = waits.get() != Py_True;
+    open_->first->waits_for = plan.ready ? PyRef() : PyRef::borrow(plan.handle.get());
+  }
 }
 
 void Recorder::adopt(const Plan& plan, PyObject* arrays) {

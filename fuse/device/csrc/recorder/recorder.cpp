@@ -67,6 +67,10 @@ void Recorder::record(const c10::OperatorHandle& op, const OpInfo& info, torch::
     run_uncompiled(op, info, stack, HostRun::Brief);
     return;
   }
+  if (goes_on_sighting(op, info, torch::jit::last(*stack, info.kinds.size()))) {
+    run_uncompiled(op, info, stack, HostRun::Brief);
+    return;
+  }
   std::string why;
   HostRun run = HostRun::Fallback;
   {
@@ -99,7 +103,7 @@ bool Recorder::try_record(
   try {
     encode(info, arguments);
     node = find_child(op, info, arguments);
-    host_run_ = runs_uncompiled(node, info, arguments);
+    host_run_ = runs_uncompiled(node, op, info, arguments);
     if (host_run_ != HostRun::Fallback) {
       node = nullptr;
     } else if (node == nullptr) {
@@ -322,7 +326,7 @@ void Recorder::give_up_brief() {
 void Recorder::set_brief_calls(size_t calls) {
   Lock lock(*this);
   brief_calls_ = calls;
-  end_brief();
+  open_->brief.store(nullptr, std::memory_order_relaxed);
 }
 
 void Recorder::set_limit(size_t operations) {

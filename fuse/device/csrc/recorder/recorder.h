@@ -10,6 +10,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "device/buffer.h"
@@ -17,6 +18,7 @@
 #include "recorder/compiled.h"
 #include "recorder/inferences.h"
 #include "recorder/open_trace.h"
+#include "recorder/sightings.h"
 #include "recorder/streams.h"
 #include "recorder/trie.h"
 #include "uncompiled/unboxed_operands.h"
@@ -97,8 +99,17 @@ class Recorder {
   void set_limit(size_t operations);
   // How many calls the trie of known streams may hold.
   void set_most_nodes(size_t nodes);
-  // A host read ends what runs uncompiled as a brief trace, if anything does: see brief.cpp.
-  void end_brief();
+  // A host read ends what runs uncompiled as a brief trace or a first sight, if anything does.
+  void end_uncompiled();
+  // How often a stream comes by uncompiled before it is recorded; 0: not at all.
+  void set_sightings(uint32_t needed);
+  // The same as follows_brief and goes_on_briefly of first sights: see first_sight.cpp.
+  static bool follows_sighting() {
+    const OpenTrace* here = Streams::here_if_any();
+    return here != nullptr && here->sighting.goes_on();
+  }
+  bool goes_on_sighting(
+      const c10::OperatorHandle& op, const OpInfo& info, c10::ArrayRef<c10::IValue> arguments);
   // Up to how many calls a trace is brief; 0: none.
   void set_brief_calls(size_t calls);
   // How many shapes one place of a stream may have before it runs uncompiled; 0: any number.
@@ -205,7 +216,11 @@ class Recorder {
 
   // changing_shapes.cpp
   // Whether a call, a known one or none, runs uncompiled, and why; Fallback if it does not.
-  HostRun runs_uncompiled(TrieNode* node, const OpInfo& info, c10::ArrayRef<c10::IValue> arguments);
+  HostRun runs_uncompiled(
+      TrieNode* node,
+      const c10::OperatorHandle& op,
+      const OpInfo& info,
+      c10::ArrayRef<c10::IValue> arguments);
   // Whether a call of a shape never seen here runs uncompiled, and whether one of a known shape
   // does, between others.
   bool storms();
@@ -243,6 +258,15 @@ class Recorder {
   // What ran uncompiled was not brief.
   void drop_brief();
   void give_up_brief();
+
+  // first_sight.cpp
+  // Whether a stream that begins with this call, a known one or none, runs uncompiled.
+  bool begins_sighting(TrieNode* node, const c10::OperatorHandle& op, const OpInfo& info);
+  // Counts a call of one, or ends it: after too many, or if this one `may` not be part of it.
+  bool goes_on_sighting(const OpInfo& info, bool may, const UnboxedOperands& operands);
+  void end_sighting();
+  // Whether executables are still being made of the stream that began here last.
+  static bool waits(TrieNode& first);
 
   // describe.cpp: a call never seen before
   TrieNode* add_child(
@@ -343,6 +367,8 @@ class Recorder {
   std::atomic<uint64_t> uncompiled_{0};
   HostRun host_run_ = HostRun::Fallback; // why the last call runs on the host, if it does
   size_t brief_calls_ = 0;
+  uint32_t sightings_needed_ = 0;
+  std::unordered_map<uint64_t, Sightings> sightings_; // by the kind of call they begin with
   std::unique_ptr<TrieNode> root_;
   uint64_t serials_ = 0; // traces begun
   OpenTrace* open_ = nullptr; // of the stream that the holder of the mutex records on

@@ -168,7 +168,7 @@ at::Tensor bytes_of(const at::Tensor& tensor) {
 
 at::Tensor host_tensor(const at::Tensor& tensor) {
   check_process();
-  Recorder::global().end_brief();
+  Recorder::global().end_uncompiled();
   if (tensor.numel() == 0) {
     return at::empty(tensor.sizes(), at::TensorOptions().dtype(tensor.scalar_type()));
   }
