@@ -81,11 +81,12 @@ def test_a_sequence_that_grows_is_never_recorded() -> None:
 
 
 def test_streams_that_take_turns_are_recorded() -> None:
-    inputs = [torch.ones(n, n).div(n).to(DEVICE) for n in (2, 3, 4)]
+    inputs = [torch.ones(n, n, device="cpu").div(n) for n in (2, 3, 4)]
+    pairs = [(x.to(DEVICE), chain(x)) for x in inputs]
     with Counted() as found:
         for _ in range(PATIENCE * NEEDED + 3):
-            for x in inputs:
-                assert chain(x, 2) == pytest.approx(x.cpu().numel() ** 0.5 * 0.642, rel=0.5)
+            for x, expected in pairs:
+                assert chain(x) == pytest.approx(expected, rel=1e-5)
     assert found.recorded > 0
 
 
@@ -95,7 +96,7 @@ def test_training_that_is_recorded_at_last_goes_on_as_on_the_cpu() -> None:
     def train(device: torch.device) -> list[torch.Tensor]:
         torch.manual_seed(0)
         model, x = Block().to(device), torch.randn(2, 5, 8).to(device)
-        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
         losses = []
         for _ in range(PATIENCE + 8):
             loss = model(x).square().mean()
@@ -191,7 +192,6 @@ def test_a_compiled_graph_is_recorded_at_once() -> None:
 def test_explain_shows_a_stream_at_its_first_sight() -> None:
     x = torch.ones(3, 3, device=DEVICE)
     assert fuse.explain(chain, x).to_dict()["traces"]
-    assert counted(lambda: chain(x)).recorded == 0 or fuse.stats()["known_calls"]
 
 
 def test_while_executables_are_made_the_stream_runs_uncompiled(
@@ -204,13 +204,13 @@ def test_while_executables_are_made_the_stream_runs_uncompiled(
     monkeypatch.setattr(engine.planning, "compiler", compiler)
     core.set_sightings(1)
     x = torch.full((4, 4), 0.1).to(DEVICE)
-    expected = chain(torch.full((4, 4), 0.1))
+    expected = chain(torch.full((4, 4), 0.1, device="cpu"))
     for _ in range(PATIENCE):
         chain(x)
     assert counted(lambda: chain(x)).recorded == 11
     for _ in range(3):
         with Counted() as found:
-            assert chain(x) == pytest.approx(expected)
+            assert chain(x) == pytest.approx(expected, rel=1e-5)
         assert found.recorded == 0 and found.uncompiled == 11
     assert compiler.counts.uncompiled_chunks == 1
     core.forget()
