@@ -237,3 +237,22 @@ print(lazy.engine().sightings, fuse.stats()["operations"])
 )
 def test_the_setting(settings: dict[str, str], expected: str) -> None:
     assert run(SETTING, **settings).strip() == expected
+
+
+def test_dtypes_that_only_the_device_computes() -> None:
+    """PyTorch's kernel on the CPU counts no integers: that call alone is recorded."""
+    x = torch.tensor([1, 2, 2, 3], dtype=torch.int32, device=DEVICE)
+    for _ in range(3):
+        with Counted() as found:
+            counts = torch.histc(x + 1, bins=4, min=0, max=4)
+            assert (counts * 2).tolist() == [0, 0, 2, 6]
+        assert (found.recorded, found.uncompiled) == (1, 3)
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
+def test_forward_gradients_that_begin_as_zeros_without_memory() -> None:
+    def program(device: torch.device) -> torch.Tensor:
+        x = torch.linspace(0.1, 1.0, 3).to(device)
+        return torch.func.hessian(lambda x: (x.exp() * x.flip(0)).sum())(x)
+
+    compare_with_cpu(program)

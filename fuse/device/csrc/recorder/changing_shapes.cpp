@@ -16,7 +16,7 @@ HostRun Recorder::runs_uncompiled(
   }
   refusal_.clear();
   if (begins_sighting(node, op, info)) {
-    return HostRun::Brief;
+    return HostRun::Sight;
   }
   return node != nullptr && begins_brief(*node, info, arguments) ? HostRun::Brief
                                                                  : HostRun::Fallback;

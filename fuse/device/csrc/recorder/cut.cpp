@@ -72,7 +72,6 @@ void widen(
 void Recorder::start_trace() {
   drop_started();
   drop_brief();
-  end_sighting();
   settle_dead();
   {
     std::lock_guard<std::mutex> guard(Morgue::global().mutex());
@@ -369,10 +368,11 @@ void Recorder::abandon(const std::string& why) {
 
 void Recorder::cut_locked(CutReason reason, bool ragged) {
   if (open_->operations == 0) {
+    end_sighting(); // else what is cut is a call of one that was recorded
     start_trace();
     return;
   }
-  open_->first->ragged_end.ends(ragged, open_->operations);
+  open_->first->ragged_end.ends(ragged && !open_->sighting.goes_on(), open_->operations);
   settle_dead();
   std::vector<int32_t> live = live_values();
   open_->first->brief_end.ends(is_brief(reason, live.size()));

@@ -48,9 +48,9 @@ enum class CutReason : uint8_t {
 };
 const char* cut_reason_name(CutReason reason);
 
-// Why a call runs on the host: the backend cannot, the shapes at its place keep changing, or it is
-// part of a brief trace.
-enum class HostRun : uint8_t { Fallback, Ragged, Brief };
+// Why a call runs on the host: the backend cannot, the shapes at its place keep changing, it is
+// part of a brief trace, or of a stream that has not come by often.
+enum class HostRun : uint8_t { Fallback, Ragged, Brief, Sight };
 
 struct RecorderStats {
   uint64_t operations = 0, known = 0, traces = 0, nodes = 0, uncompiled = 0, prunes = 0;
@@ -71,8 +71,8 @@ class Recorder {
 
   // The boxed kernel: records the call on top of `stack`, or runs it on the host.
   void record(const c10::OperatorHandle& op, const OpInfo& info, torch::jit::Stack* stack);
-  // Runs a call on the host, ragged or brief: see run_on_host.
-  void run_uncompiled(
+  // Runs a call on the host, not as a fallback: see run_on_host.
+  bool run_uncompiled(
       const c10::OperatorHandle& op, const OpInfo& info, torch::jit::Stack* stack, HostRun run);
   // Whether the next call follows others that run uncompiled as a brief trace, and whether this
   // one does so too: if not, the trace was not brief. Without the mutex.
@@ -81,7 +81,10 @@ class Recorder {
     return here != nullptr && here->brief.load(std::memory_order_relaxed) != nullptr;
   }
   bool goes_on_briefly(const OpInfo& info, c10::ArrayRef<c10::IValue> arguments);
-  // Why a call runs uncompiled that has not been boxed, none if it is to be recorded.
+  // Why a call runs uncompiled because of those before it, none if it does not.
+  std::optional<HostRun> goes_on_uncompiled(
+      const c10::OperatorHandle& op, const OpInfo& info, c10::ArrayRef<c10::IValue> arguments);
+  // Why one runs uncompiled that has not been boxed, none if it is to be recorded.
   std::optional<HostRun> runs_unboxed(const OpInfo& info, const UnboxedOperands& operands);
   // Hands on what the calling thread's stream has recorded. No effect where nothing is recorded.
   void cut(CutReason reason);
@@ -103,7 +106,8 @@ class Recorder {
   void end_uncompiled();
   // How often a stream comes by uncompiled before it is recorded; 0: not at all.
   void set_sightings(uint32_t needed);
-  // The same as follows_brief and goes_on_briefly of first sights: see first_sight.cpp.
+  // Whether the next call is part of a first sight, and whether this one runs uncompiled as such;
+  // it is recorded alone where the CPU does not compute it. See first_sight.cpp.
   static bool follows_sighting() {
     const OpenTrace* here = Streams::here_if_any();
     return here != nullptr && here->sighting.goes_on();
@@ -262,8 +266,8 @@ class Recorder {
   // first_sight.cpp
   // Whether a stream that begins with this call, a known one or none, runs uncompiled.
   bool begins_sighting(TrieNode* node, const c10::OperatorHandle& op, const OpInfo& info);
-  // Counts a call of one, or ends it: after too many, or if this one `may` not be part of it.
-  bool goes_on_sighting(const OpInfo& info, bool may, const UnboxedOperands& operands);
+  // Counts a call of one, or ends it after too many.
+  bool goes_on_sighting(const OpInfo& info, const UnboxedOperands& operands);
   void end_sighting();
   // Whether executables are still being made of the stream that began here last.
   static bool waits(TrieNode& first);

@@ -101,7 +101,7 @@ std::optional<HostRun> Recorder::runs_unboxed(const OpInfo& info, const UnboxedO
     return std::nullopt;
   }
   check_process();
-  if (!ragged && sighted && !goes_on_sighting(info, true, operands)) {
+  if (!ragged && sighted && !goes_on_sighting(info, operands)) {
     return std::nullopt;
   }
   if (!ragged && !sighted &&
@@ -109,7 +109,7 @@ std::optional<HostRun> Recorder::runs_unboxed(const OpInfo& info, const UnboxedO
     return std::nullopt;
   }
   uncompiled_.fetch_add(1, std::memory_order_relaxed);
-  return ragged ? HostRun::Ragged : HostRun::Brief;
+  return ragged ? HostRun::Ragged : sighted ? HostRun::Sight : HostRun::Brief;
 }
 
 void Recorder::drop_brief() {

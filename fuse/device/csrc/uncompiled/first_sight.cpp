@@ -29,8 +29,8 @@ bool runs_on_cpu(const c10::OperatorHandle& op, const OpInfo& info) {
 } // namespace
 
 bool Recorder::begins_sighting(TrieNode* node, const c10::OperatorHandle& op, const OpInfo& info) {
-  if (sightings_needed_ == 0 || open_->operations != 0 || open_->capture != nullptr ||
-      !may_run_uncompiled() || !runs_on_cpu(op, info)) {
+  if (sightings_needed_ == 0 || open_->operations != 0 || open_->sighting.goes_on() ||
+      open_->capture != nullptr || !may_run_uncompiled() || !runs_on_cpu(op, info)) {
     return false;
   }
   const uint64_t first = hash_words(call_.words);
@@ -46,20 +46,19 @@ bool Recorder::begins_sighting(TrieNode* node, const c10::OperatorHandle& op, co
 
 bool Recorder::goes_on_sighting(
     const c10::OperatorHandle& op, const OpInfo& info, c10::ArrayRef<c10::IValue> arguments) {
-  if (!follows_sighting() || AnyShape::here()) {
+  if (!follows_sighting() || AnyShape::here() || !runs_on_cpu(op, info)) {
     return false;
   }
   UnboxedOperands operands;
   for (const c10::IValue& argument : arguments) {
     for_tensors(argument, [&](const at::Tensor& tensor) { operands.see(tensor); });
   }
-  return goes_on_sighting(info, runs_on_cpu(op, info), operands);
+  return goes_on_sighting(info, operands);
 }
 
-bool Recorder::goes_on_sighting(const OpInfo& info, bool may, const UnboxedOperands& operands) {
+bool Recorder::goes_on_sighting(const OpInfo& info, const UnboxedOperands& operands) {
   Sighting& sighting = Streams::here_if_any()->sighting; // it has begun there
-  if (may &&
-      sighting.add(
+  if (sighting.add(
           reinterpret_cast<uint64_t>(&info) ^ operands.hash(),
           static_cast<uint64_t>(operands.elements()))) {
     return true;
