@@ -25,6 +25,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+
 from tests.clients.client_architectures import MODELS
 from tests.clients.client_generation import prompt
 

@@ -35,6 +35,7 @@
 #include "uncompiled/first_sight.cpp" // NOLINT
 #include "uncompiled/host.cpp" // NOLINT
 #include "uncompiled/host_draws.cpp" // NOLINT
+#include "uncompiled/host_philox.cpp" // NOLINT
 #include "uncompiled/host_values.cpp" // NOLINT
 #include "uncompiled/unboxed.cpp" // NOLINT
 #include "uncompiled/whole.cpp" // NOLINT

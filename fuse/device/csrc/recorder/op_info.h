@@ -11,8 +11,9 @@ namespace fuse {
 
 struct OpInfo {
   enum class Kind : uint8_t { Value, Scalar, Dtype };
-  // How a random operator draws: for each element from one word alone, or otherwise.
-  enum class Draws : uint8_t { No, Elements, Samples, Permutation };
+  // How a random operator draws: for each element from one word alone (dropout, and truth values
+  // with one probability, without floating point), or otherwise.
+  enum class Draws : uint8_t { No, Elements, Dropout, Chance, Samples, Permutation };
   enum class Known : uint8_t { Unknown, No, Yes };
   struct Return {
     int alias = -1; // argument that this result is, or -1 for a new tensor

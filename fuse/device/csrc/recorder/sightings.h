@@ -33,7 +33,8 @@ class Sighting {
   // One more call that reads so many elements; false where it is too long.
   bool add(uint64_t call, uint64_t elements) {
     const uint64_t before = stream_.load(std::memory_order_relaxed);
-    stream_.store((before ^ call) * 0x9E3779B97F4A7C15ull + (before >> 31), std::memory_order_relaxed);
+    stream_.store(
+        (before ^ call) * 0x9E3779B97F4A7C15ull + (before >> 31), std::memory_order_relaxed);
     elements_.fetch_add(elements, std::memory_order_relaxed);
     return calls_.fetch_add(1, std::memory_order_relaxed) < most_;
   }
