@@ -79,6 +79,16 @@ def test_a_sequence_that_grows_is_never_recorded() -> None:
     assert counted(lambda: [write() for _ in range(3)]).recorded == 0
 
 
+def test_an_endless_loop_is_recorded_and_compiles_little() -> None:
+    with recorder(limit=100):
+        x, y = torch.zeros(3, device=DEVICE), torch.zeros(3, device="cpu")
+        with Counted() as found:
+            for _ in range(700):
+                x, y = (x + 1) * 0.5, (y + 1) * 0.5
+        assert found.uncompiled == 100 and found.recorded == 1300
+        torch.testing.assert_close(x.cpu(), y)
+
+
 def test_streams_that_take_turns_are_recorded() -> None:
     inputs = [torch.ones(n, n, device="cpu").div(n) for n in (2, 3, 4)]
     pairs = [(x.to(DEVICE), chain(x)) for x in inputs]

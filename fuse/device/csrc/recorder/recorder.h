@@ -266,7 +266,7 @@ class Recorder {
   // first_sight.cpp
   // Whether a stream that begins with this call, a known one or none, runs uncompiled.
   bool begins_sighting(TrieNode* node, const c10::OperatorHandle& op, const OpInfo& info);
-  // Counts a call of one, or ends it after too many.
+  // Counts a call of one, or ends it after too many: what follows is recorded.
   bool goes_on_sighting(const OpInfo& info, const UnboxedOperands& operands);
   void end_sighting();
   // Whether executables are still being made of the stream that began here last.

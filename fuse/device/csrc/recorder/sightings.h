@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 namespace fuse {
@@ -29,6 +30,13 @@ class Sighting {
   // Whether there was one.
   bool end() {
     return goes_on_.exchange(false, std::memory_order_relaxed);
+  }
+  // It was too long; whether the one before was, which is told once. Under the mutex.
+  void exhaust() {
+    exhausted_ = true;
+  }
+  bool was_exhausted() {
+    return std::exchange(exhausted_, false);
   }
   // One more call that reads so many elements; false where it is too long.
   bool add(uint64_t call, uint64_t elements) {
@@ -62,6 +70,7 @@ class Sighting {
   uint64_t first_ = 0;
   uint64_t kind_ = 0;
   size_t most_ = 0;
+  bool exhausted_ = false;
 };
 
 // The streams that begin with one kind of call, as they have come by uncompiled: whether the next

@@ -30,7 +30,8 @@ bool runs_on_cpu(const c10::OperatorHandle& op, const OpInfo& info) {
 
 bool Recorder::begins_sighting(TrieNode* node, const c10::OperatorHandle& op, const OpInfo& info) {
   if (sightings_needed_ == 0 || open_->operations != 0 || open_->sighting.goes_on() ||
-      open_->capture != nullptr || !may_run_uncompiled() || !runs_on_cpu(op, info)) {
+      open_->capture != nullptr || !may_run_uncompiled() || !runs_on_cpu(op, info) ||
+      open_->sighting.was_exhausted()) {
     return false;
   }
   const uint64_t first = hash_words(call_.words);
@@ -64,7 +65,8 @@ bool Recorder::goes_on_sighting(const OpInfo& info, const UnboxedOperands& opera
     return true;
   }
   Lock lock(*this);
-  end_sighting(); // what follows is recorded
+  end_sighting();
+  open_->sighting.exhaust(); // what follows is recorded: a loop without a read would never return
   return false;
 }
 
