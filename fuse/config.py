@@ -78,6 +78,12 @@ def compile_mode() -> str:
     return choice("FUSE_COMPILE", os.environ.get("FUSE_COMPILE", "wait"), COMPILE_MODES)
 
 
+def sightings() -> int:
+    """``FUSE_SIGHTINGS``: how often a stream runs uncompiled before it is compiled in the
+    background (default 4; 0: not at all)."""
+    return _count("FUSE_SIGHTINGS", 4, MOST_SHAPES)
+
+
 def max_operations() -> int:
     """``FUSE_MAX_OPERATIONS``: operations after which a trace is cut (default 16384)."""
     return _positive("FUSE_MAX_OPERATIONS", 16384)

@@ -21,6 +21,7 @@ os.environ["FUSE_CACHE_DIR"] = _cache.name
 os.environ.setdefault("FUSE_SHAPE_CAP", "0")
 # The tests' programs are small, and are to be compiled, also when they come by again.
 os.environ.setdefault("FUSE_BRIEF_TRACE", "0")
+os.environ.setdefault("FUSE_COMPILE", "wait")
 
 MODES = ("debug", "strict", "fused")
 

@@ -180,6 +180,7 @@ def _start() -> None:
     native.set_limit(instance.max_operations)
     native.set_shape_cap(instance.shape_cap)
     native.set_brief_calls(instance.brief_calls)
+    native.set_sightings(instance.sightings)
     native.set_memory_bounds(*instance.memory_bounds())
     _keep_interrupts(native, instance.backend.collector())
     _pid = os.getpid()
@@ -205,6 +206,7 @@ def switch_backend(name: str) -> None:
         core().forget()
         engine().switch(name)
         core().set_brief_calls(engine().brief_calls)
+        core().set_sightings(engine().sightings)
         core().set_shape_cap(engine().shape_cap)
         core().set_memory_bounds(*engine().memory_bounds())
 
@@ -227,6 +229,7 @@ def set_target(targeted: Any) -> None:
     native.forget()
     engine().set_target(targeted)
     native.set_brief_calls(engine().brief_calls)
+    native.set_sightings(engine().sightings)
     native.set_shape_cap(engine().shape_cap)
 
 

@@ -58,12 +58,17 @@ class Compiler:
         for digest, (chunk, key) in wanted.items():
             if self._executables.cache.origin(key) is not None:
                 found[digest] = self._executables.find(backend, chunk, key)
-            elif self.background and self._uncompiled.refusal(chunk) is None:
+            elif self._goes_on_without(backend, chunk):
                 found[digest] = self._start(backend, chunk, key)
             else:
                 missing[digest] = (chunk, key)
         found.update(self._wait(backend, missing))
         return found
+
+    def _goes_on_without(self, backend: Backend, chunk: Chunk) -> bool:
+        """Whether the chunk runs uncompiled meanwhile: on memory that is the host's."""
+        here = self.background and backend.shares_host_memory()
+        return here and self._uncompiled.refusal(chunk) is None
 
     def _wait(self, backend: Backend, missing: Wanted) -> Mapping[str, Found]:
         if not missing:

@@ -97,6 +97,19 @@ class Engine:
         return 0 if self.planning.elsewhere() else config.brief_calls()
 
     @property
+    def sightings(self) -> int:
+        """How often a stream comes by uncompiled before it is recorded; 0: it is at once.
+
+        At once, too, where a program is to say what it needs: what is not there (the cache's mode
+        ``only``), what it has used, what falls back to the host.
+        """
+        asked = config.cache_mode() == "only" or config.cache_record() is not None
+        here = self.backend.shares_host_memory() and not self.planning.elsewhere()
+        if not here or asked or config.host_fallback() == "error":
+            return 0
+        return config.sightings() if self.planning.compiler.background else 0
+
+    @property
     def shape_cap(self) -> int:
         """Shapes that one place compiles before it runs uncompiled; 0: any number."""
         here = self.backend.shares_host_memory() and self.planning.targeted is None
@@ -203,6 +216,11 @@ class Engine:
         if targeted is not None and runnable.planned is not None:
             targeted.ran(runnable.planned, CUT_REASONS[reason])
         return results
+
+    def waits(self, runnable: Runnable) -> bool:
+        """Whether an executable of the plan is still being made in the background."""
+        pending = (stage.pending for stage in runnable.stages)
+        return any(future is not None and not future.done() for future in pending)
 
     def rescue(
         self,

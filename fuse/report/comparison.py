@@ -117,6 +117,7 @@ def compare(
     # An operation that runs uncompiled would not be recorded.
     core.set_shape_cap(0)
     core.set_brief_calls(0)
+    core.set_sightings(0)
     try:
         result = fn(*args)  # held until it has been computed: what nobody holds never is
         core.cut(lazy.CUTS["synchronize"])
@@ -124,6 +125,7 @@ def compare(
         engine.inspector = None
         core.set_shape_cap(engine.shape_cap)
         core.set_brief_calls(engine.brief_calls)
+        core.set_sightings(engine.sightings)
     del result
     inspector.count_fallbacks(Counter(engine.host_calls.fallbacks) - before)
     return inspector.outcome()

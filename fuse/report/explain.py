@@ -27,6 +27,7 @@ def explain(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation:
     before, timeline = stats(), Timeline()
     engine.watch(timeline)
     core.set_brief_calls(0)  # what runs uncompiled leaves nothing to describe
+    core.set_sightings(0)
     start = time.perf_counter()
     try:
         fn(*args, **kwargs)
@@ -35,4 +36,5 @@ def explain(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation:
         stop = time.perf_counter()
         engine.watch(None)
         core.set_brief_calls(engine.brief_calls)
+        core.set_sightings(engine.sightings)
     return Explanation.of(gather(timeline, before, stats(), start, stop))

@@ -16,8 +16,8 @@ def stats() -> dict[str, Any]:
     ``rescued_traces`` (that failed, and were run again operation by operation), ``compiles``,
     ``compile_seconds``, ``cache`` and ``cache_events``, ``host_fallbacks`` (operator ->
     count), ``shape_caps`` (operator -> places whose shapes keep changing),
-    ``uncompiled_operations`` (run there, or in brief traces), ``known_calls`` (nodes of the trie),
-    ``prunes`` (how often the least recent half of them was forgotten),
+    ``uncompiled_operations`` (run there, in brief traces, or at first sight), ``known_calls``
+    (nodes of the trie), ``prunes`` (how often the least recent half of them was forgotten),
     ``started_early`` (traces whose first chunks ran while they were recorded) and
     ``started_in_vain`` (those that ended otherwise, or failed: what they made was dropped), and
     ``streams`` (made so far, which is no counter: threads' own, and those of the program).

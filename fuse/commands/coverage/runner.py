@@ -28,6 +28,7 @@ ENVIRONMENT = {
     "FUSE_HOST_FALLBACK": "silent",  # counted, not printed
     # Everything compiles: nothing runs on the CPU's kernels instead.
     "FUSE_BRIEF_TRACE": "0",
+    "FUSE_COMPILE": "wait",
     "FUSE_SHAPE_CAP": "0",
     "OMP_NUM_THREADS": "1",
 }

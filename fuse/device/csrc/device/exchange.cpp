@@ -79,7 +79,7 @@ class Taken final : public c10::intrusive_ptr_target {
 
 Opaque take(const at::Tensor& tensor) {
   check_process();
-  Recorder::global().end_brief();
+  Recorder::global().end_uncompiled();
   return c10::make_intrusive<Taken>(tensor);
 }
 

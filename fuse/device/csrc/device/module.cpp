@@ -85,6 +85,13 @@ PyObject* set_brief_calls(PyObject*, PyObject* argument) {
   END_HANDLE_TH_ERRORS
 }
 
+PyObject* set_sightings(PyObject*, PyObject* argument) {
+  HANDLE_TH_ERRORS
+  Recorder::global().set_sightings(static_cast<uint32_t>(PyLong_AsLong(argument)));
+  Py_RETURN_NONE;
+  END_HANDLE_TH_ERRORS
+}
+
 PyObject* cut(PyObject*, PyObject* argument) {
   HANDLE_TH_ERRORS
   const auto reason = static_cast<CutReason>(PyLong_AsLong(argument));
@@ -258,6 +265,10 @@ PyMethodDef methods[] = {
     {"set_most_nodes", set_most_nodes, METH_O, "Calls that the trie of known streams may hold."},
     {"set_shape_cap", set_shape_cap, METH_O, "Shapes one place may have before it is capped."},
     {"set_brief_calls", set_brief_calls, METH_O, "Calls up to which a trace is brief; 0: none."},
+    {"set_sightings",
+     set_sightings,
+     METH_O,
+     "How often a stream runs uncompiled before it is recorded; 0: not at all."},
     {"cut", cut, METH_O, "Cut with the reason of this number; every stream to synchronise."},
     {"graph", make_graph, METH_O, "A compiled graph; takes whether its calls stand alone."},
     {"replay", fast(replay_graph), METH_FASTCALL, "Record a graph that is known here, or None."},

@@ -4,7 +4,10 @@
 namespace fuse {
 
 HostRun Recorder::runs_uncompiled(
-    TrieNode* node, const OpInfo& info, c10::ArrayRef<c10::IValue> arguments) {
+    TrieNode* node,
+    const c10::OperatorHandle& op,
+    const OpInfo& info,
+    c10::ArrayRef<c10::IValue> arguments) {
   const bool ragged = node == nullptr
       ? storms()
       : (open_->cursor->capped && among_storms()) || always_ends_ragged(*node);
@@ -12,6 +15,9 @@ HostRun Recorder::runs_uncompiled(
     return HostRun::Ragged;
   }
   refusal_.clear();
+  if (begins_sighting(node, op, info)) {
+    return HostRun::Sight;
+  }
   return node != nullptr && begins_brief(*node, info, arguments) ? HostRun::Brief
                                                                  : HostRun::Fallback;
 }

@@ -118,6 +118,7 @@ bool Recorder::prepare_graph(
     return false;
   }
   drop_brief();
+  end_sighting();
   int8_t device = -1;
   for (const GraphInput& input : inputs) {
     if (input.kind == GraphInput::Kind::Device) {

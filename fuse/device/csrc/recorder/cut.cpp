@@ -279,6 +279,11 @@ void Recorder::execute(Plan& plan, CutReason reason) {
   }
   adopt(plan, results.get());
   expect(plan);
+  if (sightings_needed_ != 0 && !plan.ready) {
+    PyRef waits = call_engine("waits", pack(PyRef::borrow(plan.handle.get())));
+    plan.ready = waits.get() != Py_True;
+    open_->first->waits_for = plan.ready ? PyRef() : PyRef::borrow(plan.handle.get());
+  }
 }
 
 void Recorder::adopt(const Plan& plan, PyObject* arrays) {
@@ -363,10 +368,11 @@ void Recorder::abandon(const std::string& why) {
 
 void Recorder::cut_locked(CutReason reason, bool ragged) {
   if (open_->operations == 0) {
+    end_sighting(); // else what is cut is a call of one that was recorded
     start_trace();
     return;
   }
-  open_->first->ragged_end.ends(ragged, open_->operations);
+  open_->first->ragged_end.ends(ragged && !open_->sighting.goes_on(), open_->operations);
   settle_dead();
   std::vector<int32_t> live = live_values();
   open_->first->brief_end.ends(is_brief(reason, live.size()));

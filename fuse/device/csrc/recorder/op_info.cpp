@@ -62,6 +62,12 @@ OpInfo::Draws draws_of(const std::string& name) {
   if (name == "randperm.generator" || name == "randperm.generator_out") {
     return OpInfo::Draws::Permutation;
   }
+  if (name == "native_dropout") {
+    return OpInfo::Draws::Dropout;
+  }
+  if (name == "bernoulli.p" || name == "bernoulli_.float") {
+    return OpInfo::Draws::Chance;
+  }
   std::string base = name.substr(0, name.find('.'));
   if (base.back() == '_') {
     base.pop_back();

@@ -11,8 +11,10 @@ namespace fuse {
 
 struct OpInfo {
   enum class Kind : uint8_t { Value, Scalar, Dtype };
-  // How a random operator draws: for each element from one word alone, or otherwise.
-  enum class Draws : uint8_t { No, Elements, Samples, Permutation };
+  // How a random operator draws: for each element from one word alone (dropout, and truth values
+  // with one probability, without floating point), or otherwise.
+  enum class Draws : uint8_t { No, Elements, Dropout, Chance, Samples, Permutation };
+  enum class Known : uint8_t { Unknown, No, Yes };
   struct Return {
     int alias = -1; // argument that this result is, or -1 for a new tensor
     bool list = false;
@@ -29,6 +31,8 @@ struct OpInfo {
   int generator = -1; // the argument that is one, or none
   int size = -1; // the argument that is the result's size, or none
   mutable std::atomic<bool> brief{false}; // may run as part of a brief trace
+
+  mutable std::atomic<Known> on_cpu{Known::Unknown}; // may run uncompiled at first sight
 
   static const OpInfo& of(const c10::OperatorHandle& op);
   // Declares that positional arguments of `name` are written though the schema says nothing.

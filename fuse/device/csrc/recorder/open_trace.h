@@ -9,6 +9,7 @@
 #include "device/buffer.h"
 #include "device/python_bridge.h"
 #include "recorder/compiled.h"
+#include "recorder/sightings.h"
 
 namespace fuse {
 
@@ -65,6 +66,7 @@ struct OpenTrace {
   // Of a brief trace, which runs uncompiled: calls that may still follow, and where it began.
   std::atomic<int64_t> brief_left{0};
   std::atomic<TrieNode*> brief{nullptr};
+  Sighting sighting;
 };
 
 } // namespace fuse

@@ -57,34 +57,51 @@ void Recorder::record(const c10::OperatorHandle& op, const OpInfo& info, torch::
     return;
   }
   prepare(info, stack);
-  if (may_run_uncompiled() && reads_ragged(torch::jit::last(*stack, info.kinds.size()))) {
-    // What is computed from a ragged value stays uncompiled, at the speed of PyTorch's CPU
-    // kernels: going back and forth would cost a cut for every few operations.
-    run_uncompiled(op, info, stack, HostRun::Ragged);
+  const std::optional<HostRun> uncompiled =
+      goes_on_uncompiled(op, info, torch::jit::last(*stack, info.kinds.size()));
+  if (uncompiled.has_value() && run_uncompiled(op, info, stack, *uncompiled)) {
     return;
   }
-  if (goes_on_briefly(info, torch::jit::last(*stack, info.kinds.size()))) {
-    run_uncompiled(op, info, stack, HostRun::Brief);
-    return;
+  std::optional<AnyShape> recorded; // where the CPU's kernel is not implemented
+  if (uncompiled.has_value()) {
+    recorded.emplace();
   }
-  std::string why;
-  HostRun run = HostRun::Fallback;
-  {
-    Lock lock(*this);
-    if (try_record(op, info, stack)) {
+  for (;;) {
+    std::string why;
+    HostRun run = HostRun::Fallback;
+    {
+      Lock lock(*this);
+      if (try_record(op, info, stack)) {
+        return;
+      }
+      why = refusal_;
+      run = host_run_;
+    }
+    uncompiled_.fetch_add(run != HostRun::Fallback, std::memory_order_relaxed);
+    if (run_on_host(op, info, stack, why, run)) {
       return;
     }
-    why = refusal_;
-    run = host_run_;
+    recorded.emplace();
   }
-  uncompiled_.fetch_add(run != HostRun::Fallback, std::memory_order_relaxed);
-  run_on_host(op, info, stack, why, run);
 }
 
-void Recorder::run_uncompiled(
+std::optional<HostRun> Recorder::goes_on_uncompiled(
+    const c10::OperatorHandle& op, const OpInfo& info, c10::ArrayRef<c10::IValue> arguments) {
+  if (may_run_uncompiled() && reads_ragged(arguments)) {
+    // What is computed from a ragged value stays uncompiled, at the speed of PyTorch's CPU
+    // kernels: going back and forth would cost a cut for every few operations.
+    return HostRun::Ragged;
+  }
+  if (goes_on_briefly(info, arguments)) {
+    return HostRun::Brief;
+  }
+  return goes_on_sighting(op, info, arguments) ? std::make_optional(HostRun::Sight) : std::nullopt;
+}
+
+bool Recorder::run_uncompiled(
     const c10::OperatorHandle& op, const OpInfo& info, torch::jit::Stack* stack, HostRun run) {
   uncompiled_.fetch_add(1, std::memory_order_relaxed);
-  run_on_host(op, info, stack, "", run);
+  return run_on_host(op, info, stack, "", run);
 }
 
 bool Recorder::try_record(
@@ -99,7 +116,7 @@ bool Recorder::try_record(
   try {
     encode(info, arguments);
     node = find_child(op, info, arguments);
-    host_run_ = runs_uncompiled(node, info, arguments);
+    host_run_ = runs_uncompiled(node, op, info, arguments);
     if (host_run_ != HostRun::Fallback) {
       node = nullptr;
     } else if (node == nullptr) {
@@ -322,7 +339,7 @@ void Recorder::give_up_brief() {
 void Recorder::set_brief_calls(size_t calls) {
   Lock lock(*this);
   brief_calls_ = calls;
-  end_brief();
+  open_->brief.store(nullptr, std::memory_order_relaxed);
 }
 
 void Recorder::set_limit(size_t operations) {

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "device/buffer.h"
@@ -17,6 +18,7 @@
 #include "recorder/compiled.h"
 #include "recorder/inferences.h"
 #include "recorder/open_trace.h"
+#include "recorder/sightings.h"
 #include "recorder/streams.h"
 #include "recorder/trie.h"
 #include "uncompiled/unboxed_operands.h"
@@ -46,9 +48,9 @@ enum class CutReason : uint8_t {
 };
 const char* cut_reason_name(CutReason reason);
 
-// Why a call runs on the host: the backend cannot, the shapes at its place keep changing, or it is
-// part of a brief trace.
-enum class HostRun : uint8_t { Fallback, Ragged, Brief };
+// Why a call runs on the host: the backend cannot, the shapes at its place keep changing, it is
+// part of a brief trace, or of a stream that has not come by often.
+enum class HostRun : uint8_t { Fallback, Ragged, Brief, Sight };
 
 struct RecorderStats {
   uint64_t operations = 0, known = 0, traces = 0, nodes = 0, uncompiled = 0, prunes = 0;
@@ -69,8 +71,8 @@ class Recorder {
 
   // The boxed kernel: records the call on top of `stack`, or runs it on the host.
   void record(const c10::OperatorHandle& op, const OpInfo& info, torch::jit::Stack* stack);
-  // Runs a call on the host, ragged or brief: see run_on_host.
-  void run_uncompiled(
+  // Runs a call on the host, not as a fallback: see run_on_host.
+  bool run_uncompiled(
       const c10::OperatorHandle& op, const OpInfo& info, torch::jit::Stack* stack, HostRun run);
   // Whether the next call follows others that run uncompiled as a brief trace, and whether this
   // one does so too: if not, the trace was not brief. Without the mutex.
@@ -79,7 +81,10 @@ class Recorder {
     return here != nullptr && here->brief.load(std::memory_order_relaxed) != nullptr;
   }
   bool goes_on_briefly(const OpInfo& info, c10::ArrayRef<c10::IValue> arguments);
-  // Why a call runs uncompiled that has not been boxed, none if it is to be recorded.
+  // Why a call runs uncompiled because of those before it, none if it does not.
+  std::optional<HostRun> goes_on_uncompiled(
+      const c10::OperatorHandle& op, const OpInfo& info, c10::ArrayRef<c10::IValue> arguments);
+  // Why one runs uncompiled that has not been boxed, none if it is to be recorded.
   std::optional<HostRun> runs_unboxed(const OpInfo& info, const UnboxedOperands& operands);
   // Hands on what the calling thread's stream has recorded. No effect where nothing is recorded.
   void cut(CutReason reason);
@@ -97,8 +102,18 @@ class Recorder {
   void set_limit(size_t operations);
   // How many calls the trie of known streams may hold.
   void set_most_nodes(size_t nodes);
-  // A host read ends what runs uncompiled as a brief trace, if anything does: see brief.cpp.
-  void end_brief();
+  // A host read ends what runs uncompiled as a brief trace or a first sight, if anything does.
+  void end_uncompiled();
+  // How often a stream comes by uncompiled before it is recorded; 0: not at all.
+  void set_sightings(uint32_t needed);
+  // Whether the next call is part of a first sight, and whether this one runs uncompiled as such;
+  // it is recorded alone where the CPU does not compute it. See first_sight.cpp.
+  static bool follows_sighting() {
+    const OpenTrace* here = Streams::here_if_any();
+    return here != nullptr && here->sighting.goes_on();
+  }
+  bool goes_on_sighting(
+      const c10::OperatorHandle& op, const OpInfo& info, c10::ArrayRef<c10::IValue> arguments);
   // Up to how many calls a trace is brief; 0: none.
   void set_brief_calls(size_t calls);
   // How many shapes one place of a stream may have before it runs uncompiled; 0: any number.
@@ -205,7 +220,11 @@ class Recorder {
 
   // changing_shapes.cpp
   // Whether a call, a known one or none, runs uncompiled, and why; Fallback if it does not.
-  HostRun runs_uncompiled(TrieNode* node, const OpInfo& info, c10::ArrayRef<c10::IValue> arguments);
+  HostRun runs_uncompiled(
+      TrieNode* node,
+      const c10::OperatorHandle& op,
+      const OpInfo& info,
+      c10::ArrayRef<c10::IValue> arguments);
   // Whether a call of a shape never seen here runs uncompiled, and whether one of a known shape
   // does, between others.
   bool storms();
@@ -243,6 +262,15 @@ class Recorder {
   // What ran uncompiled was not brief.
   void drop_brief();
   void give_up_brief();
+
+  // first_sight.cpp
+  // Whether a stream that begins with this call, a known one or none, runs uncompiled.
+  bool begins_sighting(TrieNode* node, const c10::OperatorHandle& op, const OpInfo& info);
+  // Counts a call of one, or ends it after too many: what follows is recorded.
+  bool goes_on_sighting(const OpInfo& info, const UnboxedOperands& operands);
+  void end_sighting();
+  // Whether executables are still being made of the stream that began here last.
+  static bool waits(TrieNode& first);
 
   // describe.cpp: a call never seen before
   TrieNode* add_child(
@@ -343,6 +371,8 @@ class Recorder {
   std::atomic<uint64_t> uncompiled_{0};
   HostRun host_run_ = HostRun::Fallback; // why the last call runs on the host, if it does
   size_t brief_calls_ = 0;
+  uint32_t sightings_needed_ = 0;
+  std::unordered_map<uint64_t, Sightings> sightings_; // by the kind of call they begin with
   std::unique_ptr<TrieNode> root_;
   uint64_t serials_ = 0; // traces begun
   OpenTrace* open_ = nullptr; // of the stream that the holder of the mutex records on

@@ -138,6 +138,7 @@ struct Plan {
   std::vector<int32_t> donated; // leaves it consumes, ascending
   PyRef handle;
   std::vector<Point> points; // in the order of the stream
+  bool ready = false; // whether all its executables are there
 };
 
 // The plan that a stream ended with when it last came by, and how often it did so again.
@@ -158,6 +159,7 @@ struct TrieNode {
   TrieNode* parent = nullptr;
   uint32_t depth = 0;
   const OpInfo* op = nullptr;
+  PyRef waits_for; // of children of the root: the plan that ran last and had no executables yet
   std::vector<uint64_t> words; // the call's structure, compared whole
   std::vector<ScalarPlace> scalars;
   std::vector<NewTensor> tensors;

@@ -96,26 +96,25 @@ bool Recorder::goes_on_briefly(bool may) {
 std::optional<HostRun> Recorder::runs_unboxed(const OpInfo& info, const UnboxedOperands& operands) {
   // None for most calls, after two flags. What is not plain is left to boxed calls.
   const bool ragged = operands.ragged() && may_run_uncompiled();
-  if (!operands.plain() || !(ragged || follows_brief())) {
+  const bool sighted = follows_sighting() && may_run_uncompiled();
+  if (!operands.plain() || !(ragged || sighted || follows_brief())) {
     return std::nullopt;
   }
   check_process();
-  if (!ragged && !goes_on_briefly(may_be_brief(info) && operands.most_bytes() <= kMostRead)) {
+  if (!ragged && sighted && !goes_on_sighting(info, operands)) {
+    return std::nullopt;
+  }
+  if (!ragged && !sighted &&
+      !goes_on_briefly(may_be_brief(info) && operands.most_bytes() <= kMostRead)) {
     return std::nullopt;
   }
   uncompiled_.fetch_add(1, std::memory_order_relaxed);
-  return ragged ? HostRun::Ragged : HostRun::Brief;
+  return ragged ? HostRun::Ragged : sighted ? HostRun::Sight : HostRun::Brief;
 }
 
 void Recorder::drop_brief() {
   if (TrieNode* node = open_->brief.exchange(nullptr, std::memory_order_relaxed)) {
     node->brief_end.went_on();
-  }
-}
-
-void Recorder::end_brief() {
-  if (OpenTrace* here = Streams::here_if_any()) {
-    here->brief.store(nullptr, std::memory_order_relaxed);
   }
 }
 

@@ -6,6 +6,7 @@
 #include <ATen/ops/empty_strided.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "device/generator.h"
 #include "flush_subnormals.h"
@@ -61,6 +62,12 @@ class HostCall {
       value = at::Generator(
           at::detail::createCPUGenerator(state.seed + 0x9E3779B97F4A7C15ull * (state.offset + 1)));
     }
+  }
+
+  // The stack ends with the call's arguments again.
+  void give_up() {
+    stack_->resize(start_);
+    std::move(originals_.begin(), originals_.end(), std::back_inserter(*stack_));
   }
 
   // After the kernel: the stack holds its results.
@@ -251,7 +258,7 @@ class HostCall {
 
 } // namespace
 
-void run_on_host(
+bool run_on_host(
     const c10::OperatorHandle& op,
     const OpInfo& info,
     torch::jit::Stack* stack,
@@ -266,7 +273,15 @@ void run_on_host(
     call.seed();
     // First the kernel: where PyTorch refuses the call, its error is the user's, not a fallback.
     // It wrote to copies, so that a refusal of the fallback itself changes nothing either.
-    op.callBoxed(stack);
+    try {
+      op.callBoxed(stack);
+    } catch (const c10::NotImplementedError&) {
+      if (!uncompiled) {
+        throw;
+      }
+      call.give_up();
+      return false;
+    }
   }
   if (!uncompiled || !why.empty()) {
     GilGuard gil;
@@ -274,6 +289,7 @@ void run_on_host(
         uncompiled ? "ragged" : "host_fallback", pack(make_string(info.name), make_string(why)));
   }
   call.finish();
+  return true;
 }
 
 } // namespace fuse

@@ -18,6 +18,7 @@
 
 #include "device/generator.h"
 #include "recorder/any_shape.h"
+#include "uncompiled/host_philox.h"
 
 namespace fuse {
 
@@ -227,9 +228,14 @@ bool draw_on_device(
   if (!generator.device().is_privateuseone()) {
     return false;
   }
-  const uint64_t offset = draw(generator, 0).offset;
+  const RandomDraw from = draw(generator, 0);
+  const uint64_t offset = from.offset;
   const AnyShape any;
-  int64_t drawn = 0;
+  int64_t drawn = draw_on_host(info, from, stack);
+  if (drawn >= 0) {
+    draw(generator, static_cast<uint64_t>(std::max<int64_t>(drawn, 1)));
+    return true;
+  }
   switch (info.draws) {
     case OpInfo::Draws::Samples: drawn = draw_multinomial(generator, device, stack); break;
     case OpInfo::Draws::Permutation:

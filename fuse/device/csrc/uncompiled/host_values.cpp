@@ -135,6 +135,9 @@ at::Tensor operand_on_host(const at::Tensor& tensor) {
 }
 
 at::Tensor from_host(at::Tensor result, int8_t device, bool ragged) {
+  if (result._is_zerotensor()) { // zeros without memory, which forward gradients begin with
+    result = at::zeros(result.sizes(), result.options());
+  }
   c10::SmallVector<int64_t, 6> shape;
   const auto nbytes = static_cast<size_t>(result.numel()) * result.element_size();
   const bool whole = result.storage_offset() == 0 && result.storage().nbytes() == nbytes &&
@@ -168,7 +171,7 @@ at::Tensor bytes_of(const at::Tensor& tensor) {
 
 at::Tensor host_tensor(const at::Tensor& tensor) {
   check_process();
-  Recorder::global().end_brief();
+  Recorder::global().end_uncompiled();
   if (tensor.numel() == 0) {
     return at::empty(tensor.sizes(), at::TensorOptions().dtype(tensor.scalar_type()));
   }

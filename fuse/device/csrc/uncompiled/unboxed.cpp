@@ -51,6 +51,10 @@ void UnboxedOperands::see(const at::Tensor& tensor) {
     return;
   }
   elements_ += tensor.numel();
+  for (int64_t size : tensor.sizes()) {
+    hash_ = (hash_ ^ static_cast<uint64_t>(size)) * 0x9E3779B97F4A7C15ull;
+  }
+  hash_ ^= hash_ >> 29 ^ static_cast<uint64_t>(tensor.scalar_type());
   if (!tensor.is_privateuseone()) {
     plain_ = plain_ && tensor.is_cpu() && tensor.dim() == 0;
     return;

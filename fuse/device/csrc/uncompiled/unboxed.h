@@ -98,8 +98,12 @@ struct Unboxed<Operator, kernel, Result(Arguments...)> {
     (operands.see(arguments), ...);
     Recorder& recorder = Recorder::global();
     if (const auto run = recorder.runs_unboxed(info, operands)) {
-      const UnboxedCall call(operands, *run);
-      return call.on_device(kernel(call.on_host(arguments)...));
+      try {
+        const UnboxedCall call(operands, *run);
+        return call.on_device(kernel(call.on_host(arguments)...));
+      } catch (const c10::NotImplementedError&) {
+        // For these dtypes; the device's rule may be.
+      }
     }
     torch::jit::Stack stack = c10::impl::boxArgs<Arguments...>(arguments...);
     recorder.record(op, info, &stack);

@@ -39,6 +39,10 @@ class UnboxedOperands {
   int64_t elements() const {
     return elements_;
   }
+  // Of their sizes and dtypes, in order.
+  uint64_t hash() const {
+    return hash_;
+  }
   // Bytes behind the largest.
   size_t most_bytes() const {
     return most_bytes_;
@@ -49,6 +53,7 @@ class UnboxedOperands {
   bool ragged_ = false;
   int8_t device_ = -1;
   int64_t elements_ = 0;
+  uint64_t hash_ = 1;
   size_t most_bytes_ = 0;
 };
 

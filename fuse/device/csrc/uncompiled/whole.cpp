@@ -59,7 +59,7 @@ class Composite {
       operands.see(*tensor);
     }
     Recorder& recorder = Recorder::global();
-    if (!operands.ragged() && !recorder.follows_brief()) {
+    if (!operands.ragged() && !recorder.follows_brief() && !recorder.follows_sighting()) {
       return std::nullopt;
     }
     const bool plain = !c10::impl::TorchDispatchModeTLS::any_modes_set() &&

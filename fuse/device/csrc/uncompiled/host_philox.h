@@ -1,0 +1,18 @@
+// Random numbers on the host without an executable, where they need no more than integers.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/stack.h>
+
+#include "device/generator.h"
+#include "recorder/op_info.h"
+
+namespace fuse {
+
+// Draws dropout and truth values with one probability, as the backends' rules do: Philox4x32-10
+// (Salmon et al., SC 2011; see fuse/backends/numpy/philox.py), element i from word i, its 24 high
+// bits against the probability. `stack` ends with the arguments, on the host, and then with the
+// results. Elements drawn, or -1, and nothing done, for any other call.
+int64_t draw_on_host(const OpInfo& info, const RandomDraw& from, torch::jit::Stack* stack);
+
+} // namespace fuse
