@@ -49,7 +49,7 @@ def by_hand(target: str, name: str) -> int | None:
         stderr=subprocess.DEVNULL,
         env=environment,
         text=True,
-        timeout=600,
+        timeout=3600,
         check=True,
     )
     return int(found.stdout.split()[-1])

@@ -140,7 +140,11 @@ def _singles(nodes: Sequence[Node]) -> int:
 def _large(nodes: Sequence[Node]) -> int:
     """How many dense anchors make an array of ``LARGE`` bytes."""
     return sum(
-        is_anchor(node) and any(one.layout.nbytes >= LARGE for one in (*node.outputs, *node.writes))
+        is_anchor(node)
+        and (
+            any(output.layout.nbytes >= LARGE for output in node.outputs)
+            or any(write.layout.nbytes >= LARGE for write in node.writes)
+        )
         for node in nodes
     )
 

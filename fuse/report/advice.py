@@ -284,26 +284,30 @@ def small_batches(call: Call) -> Iterator[dict[str, Any]]:
         return
     few = counted.most_common(1)[0][0]
     nodes: list[Node] = []
-    before = after = 0
+    now = then = inside = 0
     for chunk, count in call.chunks:
-        for node in chunk.nodes:
-            product = resized_product(node, few, full)
+        wider = {at: resized_product(node, few, full) for at, node in enumerate(chunk.nodes)}
+        places = {at for at, product in wider.items() if product is not None}
+        costs = call.targeted.estimate(chunk).costs
+        inside += sum(cost.cycles for cost in costs if cost.node in places) * count
+        for at, product in wider.items():
             if product is None:
                 continue
-            now, then = (call.targeted.estimate(single(one)) for one in (node, product))
-            if not now.error and not then.error:
-                nodes.append(node)
-                before, after = before + now.cycles * count, after + then.cycles * count
-    share = after * few // full
+            pair = [call.targeted.estimate(single(one)) for one in (chunk.nodes[at], product)]
+            if not any(one.error for one in pair):
+                nodes.append(chunk.nodes[at])
+                now, then = now + pair[0].cycles * count, then + pair[1].cycles * count
+    if not now:
+        return
     finding = call.finding(
         f"{len(nodes)} products of {few} rows: a matrix unit takes {full} at once",
         nodes,
         f"a batch of {full} rows",
-        call.cycles - before + share,
+        call.cycles - int(inside * max(1 - then * few / (now * full), 0)),
     )
     proof = (
-        f"compiled alone: these products take {before:,} cycles for {few} rows and {after:,} for "
-        f"{full}; the gain is of every {few} rows"
+        f"compiled alone: these products take {now:,} cycles for {few} rows and {then:,} for "
+        f"{full}; the gain is of every {few} rows, in what they take within the call"
     )
     yield finding | {"proof": proof}
 
