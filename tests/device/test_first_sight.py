@@ -175,6 +175,13 @@ def test_errors_are_pytorchs_and_what_follows_is_right() -> None:
     assert (y + 1).tolist() == [3.0] * 3
 
 
+def test_too_much_memory_is_refused_in_the_devices_words() -> None:
+    x = torch.ones(1 << 20, device=DEVICE)
+    with pytest.raises(torch.OutOfMemoryError, match="tried to allocate 4.00 TiB"):
+        x[:, None] * x
+    assert x.sum().item() == 1 << 20
+
+
 def test_what_only_the_device_computes_is_recorded() -> None:
     """An operator of somebody else's ends the sight; its fallback is counted as ever."""
     x = torch.ones(3, device=DEVICE) + 1
