@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -247,6 +248,7 @@ print(lazy.engine().sightings, fuse.stats()["operations"])
         ({"FUSE_COMPILE": "background"}, "4 0"),
         ({"FUSE_COMPILE": "background", "FUSE_SIGHTINGS": "0"}, "0 3"),
         ({"FUSE_COMPILE": "wait"}, "0 3"),
+        ({"FUSE_COMPILE": "background", "FUSE_CACHE_RECORD": os.devnull}, "0 3"),
         ({"FUSE_COMPILE": "background", "FUSE_HOST_FALLBACK": "error"}, "0 3"),
         ({"FUSE_COMPILE": "background", "FUSE_BACKEND": "numpy"}, "0 3"),
     ],
