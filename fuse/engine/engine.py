@@ -100,12 +100,10 @@ class Engine:
     def sightings(self) -> int:
         """How often a stream comes by uncompiled before it is recorded; 0: it is at once.
 
-        At once, too, where a program is to say what it needs: what is not there (the cache's mode
-        ``only``), what it has used, what falls back to the host.
+        At once, too, where executables are waited for, and where a host fallback is an error.
         """
-        asked = config.cache_mode() == "only" or config.cache_record() is not None
         here = self.backend.shares_host_memory() and not self.planning.elsewhere()
-        if not here or asked or config.host_fallback() == "error":
+        if not here or config.host_fallback() == "error":
             return 0
         return config.sightings() if self.planning.compiler.background else 0
 

@@ -20,6 +20,16 @@ from fuse.plan.planner import plan as make_plan
 from fuse.trace.node import Node, Trace
 
 
+def in_background() -> bool:
+    """Whether executables are made beside the program, as the settings ask for it.
+
+    Not where it is to say what it needs: what is not there (the cache's mode ``only``), or what it
+    has used (``FUSE_CACHE_RECORD``).
+    """
+    asked = config.cache_mode() == "only" or config.cache_record() is not None
+    return config.compile_mode() == "background" and not asked
+
+
 class Planning:
     """Plans for one backend, and for a target where one is set. Used under the recorder's mutex.
 
@@ -31,7 +41,7 @@ class Planning:
         """Plans with the settings' parameters; ``executables`` and their cache are shared."""
         self._backend = backend
         self._executables = executables
-        self.compiler = Compiler(executables, config.compile_mode() == "background")
+        self.compiler = Compiler(executables, in_background())
         self.verdicts = Verdicts(backend, executables.cache)
         self.targeted: Targeted | None = None
         self._ahead = config.start_ahead()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -175,6 +176,13 @@ def test_errors_are_pytorchs_and_what_follows_is_right() -> None:
     assert (y + 1).tolist() == [3.0] * 3
 
 
+def test_too_much_memory_is_refused_in_the_devices_words() -> None:
+    x = torch.ones(1 << 20, device=DEVICE)
+    with pytest.raises(torch.OutOfMemoryError, match="tried to allocate 4.00 TiB"):
+        x[:, None] * x
+    assert x.sum().item() == 1 << 20
+
+
 def test_what_only_the_device_computes_is_recorded() -> None:
     """An operator of somebody else's ends the sight; its fallback is counted as ever."""
     x = torch.ones(3, device=DEVICE) + 1
@@ -240,6 +248,7 @@ print(lazy.engine().sightings, fuse.stats()["operations"])
         ({"FUSE_COMPILE": "background"}, "4 0"),
         ({"FUSE_COMPILE": "background", "FUSE_SIGHTINGS": "0"}, "0 3"),
         ({"FUSE_COMPILE": "wait"}, "0 3"),
+        ({"FUSE_COMPILE": "background", "FUSE_CACHE_RECORD": os.devnull}, "0 3"),
         ({"FUSE_COMPILE": "background", "FUSE_HOST_FALLBACK": "error"}, "0 3"),
         ({"FUSE_COMPILE": "background", "FUSE_BACKEND": "numpy"}, "0 3"),
     ],

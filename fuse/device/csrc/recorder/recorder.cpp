@@ -62,7 +62,7 @@ void Recorder::record(const c10::OperatorHandle& op, const OpInfo& info, torch::
   if (uncompiled.has_value() && run_uncompiled(op, info, stack, *uncompiled)) {
     return;
   }
-  std::optional<AnyShape> recorded; // where the CPU's kernel is not implemented
+  std::optional<AnyShape> recorded; // where the CPU's kernel met a limit
   if (uncompiled.has_value()) {
     recorded.emplace();
   }

@@ -275,8 +275,8 @@ bool run_on_host(
     // It wrote to copies, so that a refusal of the fallback itself changes nothing either.
     try {
       op.callBoxed(stack);
-    } catch (const c10::NotImplementedError&) {
-      if (!uncompiled) {
+    } catch (const c10::Error& error) {
+      if (!uncompiled || !is_kernels_limit(error)) {
         throw;
       }
       call.give_up();

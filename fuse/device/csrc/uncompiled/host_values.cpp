@@ -158,6 +158,11 @@ at::Tensor from_host(at::Tensor result, int8_t device, bool ragged) {
   return tensor;
 }
 
+bool is_kernels_limit(const c10::Error& error) {
+  return dynamic_cast<const c10::NotImplementedError*>(&error) != nullptr ||
+      std::strstr(error.what_without_backtrace(), "can't allocate memory") != nullptr;
+}
+
 at::Tensor reshaped(const at::Tensor& host, c10::IntArrayRef sizes) {
   at::Tensor tensor = sharing(host, host.dtype(), host.storage_offset());
   tensor.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);

@@ -40,6 +40,9 @@ at::Tensor host_tensor(const at::Tensor& tensor);
 at::Tensor operand_on_host(const at::Tensor& tensor);
 // A device tensor whose value is `result`, a dense CPU tensor that nobody else will write to.
 at::Tensor from_host(at::Tensor result, int8_t device, bool ragged);
+// Whether a kernel is not implemented for the dtypes of a call, where the device's rule may be, or
+// found no memory, which the recorder says in the device's words.
+bool is_kernels_limit(const c10::Error& error);
 // A CPU tensor over the memory of another, which is contiguous, with other sizes.
 at::Tensor reshaped(const at::Tensor& host, c10::IntArrayRef sizes);
 // The bytes behind a CPU tensor that is dense in memory, as a flat uint8 tensor sharing them.

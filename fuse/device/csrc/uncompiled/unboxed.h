@@ -101,8 +101,10 @@ struct Unboxed<Operator, kernel, Result(Arguments...)> {
       try {
         const UnboxedCall call(operands, *run);
         return call.on_device(kernel(call.on_host(arguments)...));
-      } catch (const c10::NotImplementedError&) {
-        // For these dtypes; the device's rule may be.
+      } catch (const c10::Error& error) {
+        if (!is_kernels_limit(error)) {
+          throw;
+        }
       }
     }
     torch::jit::Stack stack = c10::impl::boxArgs<Arguments...>(arguments...);
