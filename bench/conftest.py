@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ import pytest
 matplotlib.use("Agg")
 from matplotlib import pyplot  # noqa: E402  (after the choice of backend)
 
+# Steady steps are compared, also in the processes that it starts.
+os.environ.setdefault("FUSE_COMPILE", "wait")
 RESULTS: dict[str, Any] = {}
 FOLDER = Path(__file__).parent
 

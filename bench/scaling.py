@@ -15,7 +15,12 @@ from dataclasses import dataclass
 from unittest import mock
 
 # Read when fuse starts: a step is captured where its collectives are programs of the runtime.
-os.environ |= {"JAX_PLATFORMS": "cpu", "FUSE_COLLECTIVES": "xla", "FUSE_BRIEF_TRACE": "0"}
+os.environ |= {
+    "JAX_PLATFORMS": "cpu",
+    "FUSE_COLLECTIVES": "xla",
+    "FUSE_BRIEF_TRACE": "0",
+    "FUSE_COMPILE": "wait",
+}
 
 import torch
 import torch.distributed as dist

@@ -74,8 +74,8 @@ def host_fallback() -> str:
 
 
 def compile_mode() -> str:
-    """``FUSE_COMPILE``: wait (the default), or background: run uncompiled meanwhile."""
-    return choice("FUSE_COMPILE", os.environ.get("FUSE_COMPILE", "wait"), COMPILE_MODES)
+    """``FUSE_COMPILE``: background (the default): run uncompiled meanwhile, or wait."""
+    return choice("FUSE_COMPILE", os.environ.get("FUSE_COMPILE", "background"), COMPILE_MODES)
 
 
 def sightings() -> int:

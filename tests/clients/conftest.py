@@ -29,7 +29,7 @@ def users_settings() -> Iterator[None]:
     Not where the file is loaded: pytest does that also when it only looks for tests here.
     """
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("FUSE_SHAPE_CAP", "FUSE_BRIEF_TRACE"):
+        for name in ("FUSE_SHAPE_CAP", "FUSE_BRIEF_TRACE", "FUSE_COMPILE"):
             patch.delenv(name, raising=False)
         yield
 
