@@ -267,7 +267,6 @@ def test_dtypes_that_only_the_device_computes() -> None:
         assert (found.recorded, found.uncompiled) == (1, 3)
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
 def test_forward_gradients_that_begin_as_zeros_without_memory() -> None:
     def program(device: torch.device) -> torch.Tensor:
         x = torch.linspace(0.1, 1.0, 3).to(device)

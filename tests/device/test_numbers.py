@@ -62,7 +62,7 @@ def outcome(call: Call, dtype: torch.dtype, number: Any, device: torch.device) -
 DROPPING = {"clamp"} if versions.CLAMP_DROPS_BOUNDS else set()
 
 
-@pytest.mark.filterwarnings("ignore:aten::clamp runs on the host")
+@pytest.mark.filterwarnings("ignore:aten..clamp runs on the host")
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("name", CONVERTING)
 def test_a_number_fits_where_pytorch_says_so(name: str, dtype: torch.dtype) -> None:

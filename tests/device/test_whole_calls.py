@@ -70,7 +70,6 @@ def test_gradients(ragged: Callable):
     torch.testing.assert_close(found[1], found[0])
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # PyTorch's own use of it
 def test_forward_mode(ragged: Callable):
     x, weight, change = ragged(2, 3), torch.randn(5, 3).to(DEVICE), torch.randn(2, 3)
     with torch.no_grad(), forward_ad.dual_level():

@@ -169,9 +169,6 @@ def test_functional_derivatives():
     compare_with_cpu(program)
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
-# PyTorch 2.15 deprecates the scripting that its own forward-mode rules are made with.
-@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:FutureWarning")
 def test_forward_mode():
     def program(device):
         x, tangent = torch.randn(3).to(device), torch.ones(3, device=device)

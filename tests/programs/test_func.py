@@ -9,11 +9,7 @@ from torch.func import functional_call, grad, hessian, jacrev, jvp, stack_module
 
 from tests.programs.harness import compare_with_cpu
 
-pytestmark = [
-    pytest.mark.usefixtures("mode"),
-    # PyTorch's own decompositions for forward mode are scripted.
-    pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning"),
-]
+pytestmark = pytest.mark.usefixtures("mode")
 
 
 def vector(device: torch.device, n: int = 3) -> torch.Tensor:
