@@ -72,7 +72,13 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+QUICK = {"pinned loader, two workers", "barrier, the CPU's own backend", "forks", "threads"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in PROGRAMS],
+)
 def test_a_program_for_the_cpu_runs_as_without_the_package(name: str):
     code = QUIET + PROGRAMS[name] + LOADED
     installed = run(code)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -71,13 +72,18 @@ UNWOUND = pytest.mark.xfail(
 )
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=UNWOUND) if name == "a thread that records" else name
-        for name in ENDS
-    ],
-)
+QUICK = {"work in flight", "an exception", "a backward graph in a cycle"}
+
+
+def ended(name: str) -> Any:
+    """A way to end, with its marks."""
+    marks = [] if name in QUICK else [pytest.mark.slow]
+    return pytest.param(
+        name, marks=[*marks, *([UNWOUND] if name == "a thread that records" else [])]
+    )
+
+
+@pytest.mark.parametrize("name", [ended(name) for name in ENDS])
 def test_a_process_ends_at_any_point(name: str):
     process = start(f"import torch, fuse\nfrom fuse.device import lazy\n{ENDS[name]}")
     _, errors = finish(process, 90)

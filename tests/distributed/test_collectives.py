@@ -281,7 +281,12 @@ def others(rank: int, size: int) -> None:
     assert cuts.get("synchronize", 0) == 0, cuts
 
 
-@pytest.mark.parametrize("backend", [None, "tpu_dist", "cpu:gloo,tpu:tpu_dist", "fuse"])
+NAMES = ("tpu_dist", "cpu:gloo,tpu:tpu_dist", "fuse")
+
+
+@pytest.mark.parametrize(
+    "backend", [None, *(pytest.param(name, marks=pytest.mark.slow) for name in NAMES)]
+)
 def test_other_calls(backend: str | None) -> None:
     passes(others, 2, backend)
 

@@ -181,7 +181,14 @@ def check_buffers(rank: int, size: int) -> None:
     on_both(buffers)(rank, size)
 
 
-@pytest.mark.parametrize("check", [check_plain, check_graphs, check_ragged, check_buffers])
+@pytest.mark.parametrize(
+    "check",
+    [
+        check_plain,
+        check_ragged,
+        *(pytest.param(one, marks=pytest.mark.slow) for one in (check_graphs, check_buffers)),
+    ],
+)
 def test_losses_are_the_cpus(check: Any) -> None:
     passes(check, 2, "cpu:gloo,tpu:tpu_dist", seconds=110)
 
@@ -212,7 +219,7 @@ def steady(rank: int, size: int) -> None:
     assert cuts["collective"] >= 8 and "synchronize" not in cuts, cuts
 
 
-@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("size", [1, 2, pytest.param(3, marks=pytest.mark.slow)])
 def test_a_steady_loop_compiles_nothing_after_its_third_step(size: int) -> None:
     passes(steady, size)
 

@@ -161,10 +161,10 @@ def first_dies(rank: int, size: int) -> None:
     ("function", "codes"),
     [
         (killed, (0, -9)),
-        (raises, (0, 1)),
-        (leaves, (0, 0)),
+        pytest.param(raises, (0, 1), marks=pytest.mark.slow),
+        pytest.param(leaves, (0, 0), marks=pytest.mark.slow),
         (sleeps, (0, 0)),
-        (first_dies, (-9, 0)),
+        pytest.param(first_dies, (-9, 0), marks=pytest.mark.slow),
     ],
 )
 def test_a_rank_that_does_not_come(function: Any, codes: tuple[int, ...]) -> None:

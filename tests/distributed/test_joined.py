@@ -98,6 +98,8 @@ def differing(rank: int, size: int) -> None:
         joined.capture(of_the_root)
 
 
-@pytest.mark.parametrize("function", [ddp, sharded, differing])
+@pytest.mark.parametrize(
+    "function", [ddp, *(pytest.param(one, marks=pytest.mark.slow) for one in (sharded, differing))]
+)
 def test_joined(function: Any) -> None:
     passes(function, 2, "cpu:gloo,tpu:tpu_dist", seconds=150, **SETTINGS)

@@ -86,7 +86,13 @@ def check_steady(rank: int, size: int) -> None:
     assert "synchronize" not in made[-1][1], made[-1]
 
 
-@pytest.mark.parametrize("check", [check_fsdp2, check_mixed, check_steady])
+@pytest.mark.parametrize(
+    "check",
+    [
+        check_fsdp2,
+        *(pytest.param(one, marks=pytest.mark.slow) for one in (check_mixed, check_steady)),
+    ],
+)
 def test_fsdp2(check: Any) -> None:
     passes(check, 2, "cpu:gloo,tpu:tpu_dist", seconds=110)
 
@@ -169,7 +175,9 @@ def check_parallel(rank: int, size: int) -> None:
     on_both(tensor_parallel)(rank, size)
 
 
-@pytest.mark.parametrize("check", [check_tensors, check_parallel])
+@pytest.mark.parametrize(
+    "check", [check_tensors, pytest.param(check_parallel, marks=pytest.mark.slow)]
+)
 def test_distributed_tensors(check: Any) -> None:
     passes(check, 2, "cpu:gloo,tpu:tpu_dist", seconds=110)
 
