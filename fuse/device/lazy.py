@@ -178,9 +178,7 @@ def _start() -> None:
     )
     native.set_mode(MODES[instance.mode])
     native.set_limit(instance.max_operations)
-    native.set_shape_cap(instance.shape_cap)
-    native.set_brief_calls(instance.brief_calls)
-    native.set_sightings(instance.sightings)
+    bound_uncompiled(native, instance)
     native.set_memory_bounds(*instance.memory_bounds())
     _keep_interrupts(native, instance.backend.collector())
     _pid = os.getpid()
@@ -200,14 +198,19 @@ def _start() -> None:
         function()
 
 
+def bound_uncompiled(native: Any, instance: Any) -> None:
+    """Tell the core which calls may run uncompiled, as the engine has it now."""
+    native.set_shape_cap(instance.shape_cap)
+    native.set_brief_calls(instance.brief_calls)
+    native.set_sightings(instance.sightings)
+
+
 def switch_backend(name: str) -> None:
     """Run everything on another backend from now on; what is recorded runs on the old one."""
     if not engine().uses(name):
         core().forget()
         engine().switch(name)
-        core().set_brief_calls(engine().brief_calls)
-        core().set_sightings(engine().sightings)
-        core().set_shape_cap(engine().shape_cap)
+        bound_uncompiled(core(), engine())
         core().set_memory_bounds(*engine().memory_bounds())
 
 
@@ -228,9 +231,7 @@ def set_target(targeted: Any) -> None:
     native = core()
     native.forget()
     engine().set_target(targeted)
-    native.set_brief_calls(engine().brief_calls)
-    native.set_sightings(engine().sightings)
-    native.set_shape_cap(engine().shape_cap)
+    bound_uncompiled(native, engine())
 
 
 def _keep_interrupts(native: ModuleType, collector: Any) -> None:

@@ -123,9 +123,7 @@ def compare(
         core.cut(lazy.CUTS["synchronize"])
     finally:
         engine.inspector = None
-        core.set_shape_cap(engine.shape_cap)
-        core.set_brief_calls(engine.brief_calls)
-        core.set_sightings(engine.sightings)
+        lazy.bound_uncompiled(core, engine)
     del result
     inspector.count_fallbacks(Counter(engine.host_calls.fallbacks) - before)
     return inspector.outcome()

@@ -36,7 +36,7 @@ def read(node: Node) -> list[Operand]:
     return found
 
 
-def stand_ins(node: Node, value: Any, make: Callable[[View], torch.Tensor]) -> Any:
+def _stand_in(node: Node, value: Any, make: Callable[[View], torch.Tensor]) -> Any:
     """An argument of ``node`` as PyTorch takes it, its tensors made by ``make``."""
     if isinstance(value, TensorArg):
         return make(node.operands[value.index].view)
@@ -47,8 +47,17 @@ def stand_ins(node: Node, value: Any, make: Callable[[View], torch.Tensor]) -> A
     if isinstance(value, DtypeArg):
         return getattr(torch, value.name)
     if isinstance(value, tuple):
-        return [stand_ins(node, item, make) for item in value]
+        return [_stand_in(node, item, make) for item in value]
     return value
+
+
+def call(node: Node, make: Callable[[View], torch.Tensor]) -> Any:
+    """What PyTorch's functional overload gives for ``node``'s arguments, its tensors ``make``'s."""
+    positional, keyword = bind(node)
+    return find_overload(node.target)(
+        *(_stand_in(node, value, make) for value in positional),
+        **{name: _stand_in(node, value, make) for name, value in keyword.items()},
+    )
 
 
 def refused_dtype(node: Node) -> str | None:
@@ -72,12 +81,8 @@ def _one(view: View) -> torch.Tensor:
 
 
 def _ask(node: Node) -> str | None:
-    positional, keyword = bind(node)
     try:
-        find_overload(node.target)(
-            *(stand_ins(node, value, _one) for value in positional),
-            **{name: stand_ins(node, value, _one) for name, value in keyword.items()},
-        )
+        call(node, _one)
     except RuntimeError as error:
         text = str(error)
         said = isinstance(error, NotImplementedError) or "not implemented" in text

@@ -169,7 +169,7 @@ for _name in ("meta_fft_c2c", "meta_fft_r2c", "meta_fft_c2r"):
 def _embedding(
     weight: torch.Tensor, indices: torch.Tensor, *arguments: Any, **options: Any
 ) -> torch.Tensor:
-    # Before PyTorch 2.13 its inference takes indices that its kernels refuse.
+    # PyTorch 2.11's inference takes indices that its kernels refuse.
     if indices.dtype not in (torch.int64, torch.int32):
         raise RuntimeError(
             "Expected tensor for argument #1 'indices' to have one of the following scalar types: "

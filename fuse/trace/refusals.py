@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from fuse.trace.asked import read, refused_dtype, stand_ins
+from fuse.trace.asked import call, read, refused_dtype
 from fuse.trace.bind import bind, named
 from fuse.trace.fitting import result_view, unfit
 from fuse.trace.functional import base_name, find_overload, is_out, schema_of
@@ -287,12 +287,8 @@ def _converts_out(node: Node) -> str | None:
     as_promoted = base not in TRUTHS and all(dtype == promoted for dtype in given)
     if as_promoted or node.target == node.op:
         return None
-    positional, keyword = bind(node)
     try:
-        made = find_overload(node.target)(
-            *(stand_ins(node, value, _on_meta) for value in positional),
-            **{name: stand_ins(node, value, _on_meta) for name, value in keyword.items()},
-        )
+        made = call(node, _on_meta)
     except RuntimeError as error:
         return f"what its result is cannot be inferred: {error}"
     expected = [
