@@ -18,6 +18,7 @@ import numpy as np
 
 from fuse.backends.estimates import AS_IT_IS, Estimate, Machine, Variant
 from fuse.errors import ConfigError, UnsupportedError, describe
+from fuse.trace.borders import Borders
 from fuse.trace.node import Leaf, Node
 
 
@@ -48,22 +49,6 @@ class Chunk:
             f"donated={list(self.donated)}) -> {', '.join(f'%{v}' for v in self.outputs)}"
         )
         return "\n".join([head, *(f"  {node}" for node in self.nodes)])
-
-
-@dataclass(frozen=True, slots=True)
-class Borders:
-    """What a device has traces cut by; ``None`` leaves it to the planner.
-
-    Attributes:
-        whole: operations up to which a trace is one executable.
-        worth: bytes made behind a number that the program reads, from which on making them is
-            worth a call of its own.
-        dense: operations that a product of a megabyte counts as, for what it takes to compile.
-    """
-
-    whole: int | None = None
-    worth: int | None = None
-    dense: int = 1
 
 
 class Target(ABC):

@@ -106,6 +106,7 @@ def in_flight_bytes() -> int:
 
 def whole_trace() -> int | None:
     """``FUSE_WHOLE_TRACE``: operations up to which a trace is one chunk (default: the device's)."""
+    # What an error says is the default is a CPU's.
     return _positive("FUSE_WHOLE_TRACE", 120) if "FUSE_WHOLE_TRACE" in os.environ else None
 
 

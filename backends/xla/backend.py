@@ -16,7 +16,7 @@ from jax._src import lib as jax_lib
 
 import fuse.backends.xla.rules  # noqa: F401  (fills the table of rules)
 from fuse import config
-from fuse.backends.base import Backend, Borders, Chunk, Target
+from fuse.backends.base import Backend, Chunk, Target
 from fuse.backends.decomposed import Decompositions
 from fuse.backends.functions import is_function, program_of
 from fuse.backends.xla import dispatch
@@ -30,6 +30,7 @@ from fuse.backends.xla.tpu.platform import TpuPlatform
 from fuse.backends.xla.tpu.target import TpuTarget
 from fuse.backends.xla.tpu.targets import parse
 from fuse.trace.bind import named
+from fuse.trace.borders import Borders
 from fuse.trace.node import HostArg, Node, NumberArg
 from fuse.trace.signature import signature
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import jax
 
-from fuse.backends.base import Borders, Chunk
+from fuse.backends.base import Chunk
 from fuse.backends.xla.calls import Call
+from fuse.trace.borders import Borders
 from fuse.trace.node import Node
 from fuse.trace.spec import View
 

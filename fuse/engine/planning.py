@@ -105,18 +105,18 @@ class Planning:
             return self._for_target(self.targeted, trace, live, donatable, read, changed)
         with span(timeline, "planning", label):
             key = self._plans.key(self._backend, trace, live, donatable, read)
-            whole, *rest = self._plans.borders(self._backend)
-            stored = self._plans.find(key, trace, live, donatable, whole)
+            stored = self._plans.find(key, self._backend, trace, live, donatable)
         if stored is not None:
             try:
                 return bind(stored.plan, self._named(stored, read), self._ahead)
             except VerifyError as error:
                 self._plans.refuse(key, str(error))
         with span(timeline, "planning", label):
-            plan = make_plan(trace, live, donatable, whole, changed, self.elsewhere(), *rest)
+            device = self._plans.borders(self._backend)
+            plan = make_plan(trace, live, donatable, device, changed, self.elsewhere())
         found = self.find(local_chunks(plan, read))
         names = tuple((one.found.digest, one.found.label) for one in found)
-        self._plans.save(key, plan, names, whole)
+        self._plans.save(key, self._backend, plan, names)
         self.verdicts.save()
         return bind(plan, found, self._ahead)
 
@@ -130,8 +130,8 @@ class Planning:
         changed: frozenset[int],
     ) -> Runnable:
         """Plan as the target would; the chunks run here, and are compiled for it beside that."""
-        whole, *rest = self._plans.borders(targeted.target)
-        plan = make_plan(trace, live, donatable, whole, changed, self.elsewhere(), *rest)
+        device = self._plans.borders(targeted.target)
+        plan = make_plan(trace, live, donatable, device, changed, self.elsewhere())
         chunks = local_chunks(plan, read)
         runnable = bind(plan, self.find(chunks), self._ahead)
         runnable.planned = targeted.add(plan, chunks, donatable, read)

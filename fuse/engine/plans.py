@@ -17,10 +17,9 @@ from fuse.backends.base import Backend, Target
 from fuse.cache.key import Key
 from fuse.cache.tiered import TieredCache
 from fuse.engine.executables import Names, first_line, surroundings
-from fuse.plan.answer import WORTH_A_CALL
 from fuse.plan.plan import Plan
-from fuse.plan.segment import WHOLE
 from fuse.plan.stored import decode, encode
+from fuse.trace.borders import Borders
 from fuse.trace.node import Trace
 from fuse.trace.signature import program_text
 
@@ -44,12 +43,10 @@ class Plans:
         self._cache = cache
         self._whole = whole
 
-    def borders(self, backend: Backend | Target) -> tuple[int, int, int]:
-        """The planner's ``whole``, ``worth`` and ``dense`` for what runs on ``backend``."""
+    def borders(self, backend: Backend | Target) -> Borders:
+        """What traces are cut by that run on ``backend``; a setting counts in operations alone."""
         wanted = backend.borders()
-        if self._whole is not None:
-            return self._whole, wanted.worth or WORTH_A_CALL, 1
-        return wanted.whole or WHOLE, wanted.worth or WORTH_A_CALL, wanted.dense
+        return wanted if self._whole is None else Borders(self._whole, wanted.worth)
 
     def key(
         self,
@@ -78,22 +75,26 @@ class Plans:
     def find(
         self,
         key: Key | None,
+        backend: Backend | Target,
         trace: Trace,
         live: tuple[int, ...],
         donatable: tuple[int, ...],
-        whole: int,
     ) -> Named | None:
         """The stored plan, checked against the trace; ``None`` where there is none."""
         if key is None:
             return None
+        device = self.borders(backend)
         return self._cache.get(
-            key, lambda data: Named(*decode(data, trace, live, donatable, whole)), quick=True
+            key, lambda data: Named(*decode(data, trace, live, donatable, device)), quick=True
         )
 
-    def save(self, key: Key | None, plan: Plan, names: Names, whole: int) -> None:
-        """Store a plan that was made with the parameter ``whole``, in the background."""
+    def save(self, key: Key | None, backend: Backend | Target, plan: Plan, names: Names) -> None:
+        """Store a plan that was made for ``backend``, in the background."""
         if key is not None:
-            self._cache.put(key, Named(plan, names), lambda one: encode(one.plan, one.names, whole))
+            device = self.borders(backend)
+            self._cache.put(
+                key, Named(plan, names), lambda one: encode(one.plan, one.names, device)
+            )
 
     def refuse(self, key: Key | None, text: str) -> None:
         """Forget a plan whose executables turned out to be others': counted and warned of."""

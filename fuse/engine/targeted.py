@@ -145,8 +145,7 @@ class Targeted:
                 key_of_plan = self._stored.key(
                     self.target, plan.trace, plan.live, planned.donatable, planned.read
                 )
-                whole, *_ = self._stored.borders(self.target)
-                self._stored.save(key_of_plan, plan, tuple(names), whole)
+                self._stored.save(key_of_plan, self.target, plan, tuple(names))
                 found |= {} if key_of_plan is None else {key_of_plan.digest: None}
         self._cache.flush()
         return list(found)

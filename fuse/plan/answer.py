@@ -10,22 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fuse.trace.borders import WORTH
 from fuse.trace.node import Node
 from fuse.trace.spec import Layout
 
 FEWEST = 8
 """Operations that a chunk before or after the border has at least."""
-WORTH_A_CALL = 1 << 20
-"""Bytes made after the border that are worth a second call, of some 50 us: by them a small
-network on 16 rows (0.2 MB, and 1.15 of its time if cut) differs from one on 64 images (4 MB,
-and 0.7 of its time). That is on a CPU; a backend says otherwise."""
 
 
 def answered(
     nodes: Sequence[Node],
     live: Sequence[int],
     layouts: dict[int, Layout],
-    worth: int = WORTH_A_CALL,
+    worth: int = WORTH,
 ) -> int:
     """The position after the last operation that makes a live single number; 0 for none.
 

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from fuse.plan.answer import WORTH_A_CALL, answered
+from fuse.plan.answer import answered
 from fuse.plan.beginning import beginning
 from fuse.plan.changing import set_apart, stretches
 from fuse.plan.check import check_plan, undefined_values
@@ -23,12 +23,12 @@ from fuse.plan.scalars import compact_scalars
 from fuse.plan.segment import (
     ANSWERED,
     BEGINNING,
-    WHOLE,
     Segment,
     counted_operations,
     segments,
 )
 from fuse.plan.simplify import merged
+from fuse.trace.borders import Borders
 from fuse.trace.node import Leaf, Node, Trace
 from fuse.trace.signature import tokens
 from fuse.trace.verify import verify
@@ -37,6 +37,7 @@ SMALL = 1 << 16
 """Bytes of a leaf whose memory is not worth waiting for the end of the trace for."""
 LARGE = 1 << 20
 """Bytes of a result from which on a dense anchor takes a compiler long that tiles it."""
+CPU = Borders()
 _LISTED = 5  # merged operations whose lines are named
 
 
@@ -47,11 +48,9 @@ class Draft:
     trace: Trace
     live: tuple[int, ...]
     donatable: tuple[int, ...]
-    whole: int
+    device: Borders
     changed: frozenset[int] = frozenset()
     elsewhere: bool = True
-    worth: int = WORTH_A_CALL
-    dense: int = 1
     nodes: tuple[Node, ...] = ()
     borders: tuple[int, ...] = ()
     donated: tuple[int, ...] = ()
@@ -64,24 +63,18 @@ def plan(
     trace: Trace,
     live: tuple[int, ...],
     donatable: tuple[int, ...],
-    whole: int = WHOLE,
+    device: Borders = CPU,
     changed: frozenset[int] = frozenset(),
     elsewhere: bool = True,
-    worth: int = WORTH_A_CALL,
-    dense: int = 1,
 ) -> Plan:
     """Plan ``trace`` so that the values ``live`` exist afterwards.
 
-    ``donatable`` names the leaves whose arrays nobody else holds; a trace of up to ``whole``
-    operations is one chunk; ``changed`` are values made otherwise than in the last trace of this
-    form (``changing.Forms``); chunks run ``elsewhere`` than on the cores that record them; what
-    makes ``worth`` bytes behind the number that a program reads is a call of its own; a dense
-    anchor counts as ``dense`` operations where it makes ``LARGE`` bytes. Raises ``VerifyError``
-    where the trace or the result breaks an invariant.
+    ``donatable`` names the leaves whose arrays nobody else holds; ``device`` says what a chunk may
+    be; ``changed`` are values made otherwise than in the last trace of this form
+    (``changing.Forms``); chunks run ``elsewhere`` than on the cores that record them. Raises
+    ``VerifyError`` where the trace or the result breaks an invariant.
     """
-    draft = Draft(
-        verify(trace), live, donatable, whole, changed, elsewhere, worth, dense, trace.nodes
-    )
+    draft = Draft(verify(trace), live, donatable, device, changed, elsewhere, trace.nodes)
     for _, step in PASSES:
         step(draft)
     return check_plan(
@@ -89,12 +82,12 @@ def plan(
     )
 
 
-def prepared(trace: Trace, live: tuple[int, ...], whole: int) -> tuple[Node, ...]:
+def prepared(trace: Trace, live: tuple[int, ...], device: Borders) -> tuple[Node, ...]:
     """The operations that the chunks of a plan consist of, before they are ordered and cut.
 
     Without what is dead and what is computed twice: a stored plan counts in these.
     """
-    draft = Draft(trace, live, (), whole, nodes=trace.nodes)
+    draft = Draft(trace, live, (), device, nodes=trace.nodes)
     remove_dead(draft)
     merge_common(draft)
     return draft.nodes
@@ -117,7 +110,7 @@ def remove_dead(draft: Draft) -> None:
 
 def merge_common(draft: Draft) -> None:
     """Take an earlier operation's results instead of computing the same again."""
-    whole = counted_operations(len(draft.nodes), _singles(draft.nodes)) <= draft.whole
+    whole = counted_operations(len(draft.nodes), _singles(draft.nodes)) <= draft.device.whole
     draft.nodes, pairs = merged(draft.nodes, draft.live, far=whole)
     for removed, kept in pairs[:_LISTED]:
         draft.decisions.append(
@@ -169,20 +162,21 @@ def segment(draft: Draft) -> None:
     """Choose where the operations are cut into chunks."""
     layouts = draft.trace.layouts()
     alive = bytes_alive(draft.nodes, draft.live, layouts)
+    device = draft.device
     for start, stop in stretches(draft.borders, len(draft.nodes)):
         nodes = draft.nodes[start:stop]
         answer, reason, singles = 0, ANSWERED, _singles(nodes)
-        more = (draft.dense - 1) * _large(nodes)
+        more = (device.dense - 1) * _large(nodes)
         counted = counted_operations(len(nodes), singles) + more
         if not draft.borders:
-            answer = answered(nodes, draft.live, layouts, draft.worth)
-        if not answer and draft.elsewhere and counted <= draft.whole:
-            answer, reason = beginning(nodes, alive[start:stop], layouts, draft.worth), BEGINNING
+            answer = answered(nodes, draft.live, layouts, device.worth)
+        if not answer and draft.elsewhere and counted <= device.whole:
+            answer, reason = beginning(nodes, alive[start:stop], layouts, device.worth), BEGINNING
         pieces = segments(
             tokens(nodes),
             alive[start:stop],
             light_stretches(nodes),
-            draft.whole,
+            device.whole,
             answer,
             reason,
             singles,

@@ -19,12 +19,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fuse.plan.repeats import find_repeats
+from fuse.trace.borders import WHOLE
 
-WHOLE = 120
-"""Operations up to which a trace is one executable, on a CPU; a backend says otherwise. Where it
-is more, so are the two that are parts of it."""
 SHORT = WHOLE * 3 // 4
-"""Operations that the forward and the backward pass may each have to be one executable."""
+"""Operations that the forward and the backward pass may each have to be one executable; more
+where a device has more operations in one, as with ``SMALLEST``."""
 LIGHT = 40
 """Operations that a stretch without anchors needs to be cut off."""
 LONGEST = 600

@@ -14,6 +14,7 @@ from fuse.plan.check import check_plan
 from fuse.plan.plan import Plan, PlannedChunk
 from fuse.plan.planner import prepared
 from fuse.plan.scalars import compact_scalars
+from fuse.trace.borders import Borders
 from fuse.trace.node import Leaf, Trace
 from fuse.trace.spec import Layout
 
@@ -22,13 +23,13 @@ _FIELDS = {"format": int, "live": list, "donated": list, "chunks": list, "decisi
 _LISTS = ("nodes", "inputs", "outputs", "donated")
 
 
-def encode(plan: Plan, names: tuple[tuple[str, str], ...], whole: int) -> bytes:
-    """The bytes of ``plan``, which ``whole`` was a parameter of.
+def encode(plan: Plan, names: tuple[tuple[str, str], ...], device: Borders) -> bytes:
+    """The bytes of ``plan``, which was made for ``device``.
 
     ``names`` are digest and label of each chunk's executable.
     """
     # By a value it makes: a chunk's nodes are these with their slots renumbered.
-    nodes = prepared(plan.trace, plan.live, whole)
+    nodes = prepared(plan.trace, plan.live, device)
     places = {value: place for place, node in enumerate(nodes) for value in node.results()}
     chunks = [
         {
@@ -51,7 +52,7 @@ def encode(plan: Plan, names: tuple[tuple[str, str], ...], whole: int) -> bytes:
 
 
 def decode(
-    data: bytes, trace: Trace, live: tuple[int, ...], donatable: tuple[int, ...], whole: int
+    data: bytes, trace: Trace, live: tuple[int, ...], donatable: tuple[int, ...], device: Borders
 ) -> tuple[Plan, tuple[tuple[str, str], ...]]:
     """The plan in ``data`` for this trace, and the names of its chunks' executables.
 
@@ -63,7 +64,7 @@ def decode(
     except RecursionError as error:
         raise ValueError("what is stored is no plan") from error
     _check_shape(document)
-    layouts, known = trace.layouts(), prepared(trace, live, whole)
+    layouts, known = trace.layouts(), prepared(trace, live, device)
     chunks, names = [], []
     for raw in document["chunks"]:
         if any(place >= len(known) for place in raw["nodes"]):

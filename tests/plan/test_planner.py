@@ -17,6 +17,7 @@ from fuse.plan.planner import plan
 from fuse.plan.repeats import Repeat, find_repeats, smallest_period
 from fuse.plan.scalars import compact_scalars
 from fuse.plan.segment import LONGEST, segments
+from fuse.trace.borders import Borders
 from tests.plan.common import draw
 from tests.trace.drawing import Drawing
 
@@ -24,7 +25,8 @@ from tests.trace.drawing import Drawing
 def planned(
     drawing: Drawing, live: str, donatable: str = "", whole: int = 200, elsewhere: bool = True
 ) -> Plan:
-    return plan(drawing.trace, drawing[live], drawing[donatable], whole, frozenset(), elsewhere)
+    device = Borders(whole)
+    return plan(drawing.trace, drawing[live], drawing[donatable], device, frozenset(), elsewhere)
 
 
 CHAIN = """
@@ -213,9 +215,9 @@ def test_what_runs_on_the_cores_that_record_is_not_cut_for_that():
 def test_a_device_says_what_is_worth_a_call_of_its_own():
     drawing, result = trained(1 << 16)  # 2.5 MB are made behind the loss
     assert len(result.chunks) == 2
-    arguments = (drawing.trace, drawing["v0 l"], (), 200, frozenset[int](), True)
-    assert len(plan(*arguments, worth=1 << 20).chunks) == 2
-    assert len(plan(*arguments, worth=64 << 20).chunks) == 1
+    for worth, chunks in ((1 << 20, 2), (64 << 20, 1)):
+        found = plan(drawing.trace, drawing["v0 l"], (), Borders(200, worth))
+        assert len(found.chunks) == chunks
 
 
 def test_a_device_says_what_a_large_product_counts_as():
@@ -223,9 +225,10 @@ def test_a_device_says_what_a_large_product_counts_as():
     for large, dense, whole in ((1 << 18, 1, True), (1 << 18, 8, False), (1 << 10, 8, True)):
         sizes = {line.split()[0]: large for line in lines} | {"x": large, "w": large}
         drawing = Drawing("\n".join(lines), sizes=sizes)
-        arguments = (drawing.trace, drawing["p19"], (), 120, frozenset[int](), False)
+        device = Borders(dense=dense)
+        found = plan(drawing.trace, drawing["p19"], (), device, elsewhere=False)
         text = "chunk 0: the whole trace: 20 operations are within 120"
-        assert (text in plan(*arguments, dense=dense).decisions) == whole
+        assert (text in found.decisions) == whole
 
 
 def test_blocks_of_a_device_with_long_chunks_are_long():

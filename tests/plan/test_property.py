@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from fuse.plan import changing, order, planner, segment
 from fuse.plan.plan import Plan
+from fuse.trace.borders import Borders
 from fuse.trace.renumber import renumber
 from tests.plan.common import OPERATORS, numbers_of, random_numbers, run_nodes, run_plan
 from tests.trace.drawing import Drawing
@@ -98,7 +99,13 @@ def test_every_plan_gives_the_traces_numbers(
             settings_of.setattr(segment, name, value)
         settings_of.setattr(order.ordered, "__defaults__", (longest,))
         settings_of.setattr(changing, "SHARE", 1)
-        arguments = (case.drawing.trace, case.live, case.donatable, whole, frozenset(changed))
+        arguments = (
+            case.drawing.trace,
+            case.live,
+            case.donatable,
+            Borders(whole),
+            frozenset(changed),
+        )
         check(case, planner.plan(*arguments))
     assert order.ordered.__defaults__ == defaults
 
@@ -124,4 +131,4 @@ def test_any_cuts_give_the_traces_numbers(case: Case, whole: int, random: object
 
     with patch.object(planner, "segments", anywhere):
         if any(True for _ in case.live):
-            check(case, planner.plan(case.drawing.trace, case.live, case.donatable, whole))
+            check(case, planner.plan(case.drawing.trace, case.live, case.donatable, Borders(whole)))

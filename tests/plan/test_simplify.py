@@ -8,6 +8,7 @@ import pytest
 
 from fuse.plan.planner import plan
 from fuse.plan.simplify import merged
+from fuse.trace.borders import Borders
 from tests.plan.common import draw, numbers_of, random_numbers, run_plan
 from tests.trace.drawing import Drawing
 
@@ -79,7 +80,7 @@ CASES = {
 def test_common_subexpressions(name: str) -> None:
     before, live, after = CASES[name]
     drawing = Drawing(dedent(before))
-    result = plan(drawing.trace, drawing[live], (), whole=100)
+    result = plan(drawing.trace, drawing[live], (), Borders(100))
     assert draw(drawing, result) == after
     leaves = random_numbers(drawing)
     assert run_plan(result, leaves) == numbers_of(drawing.trace, leaves, drawing[live])
@@ -131,7 +132,7 @@ def test_equal_layers_stay_equal() -> None:
             lines.append(f"{made} = add({before}, m{layer})")
             value = made
     drawing = Drawing("\n".join(lines))
-    result = plan(drawing.trace, drawing[value], (), whole=20)
+    result = plan(drawing.trace, drawing[value], (), Borders(20))
     shapes = {(tuple(n.op for n in c.nodes), len(c.inputs), len(c.outputs)) for c in result.chunks}
     assert len(result.chunks) >= 6 and len(shapes) <= 3
     assert not any("common" in decision for decision in result.decisions)

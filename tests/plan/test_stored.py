@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from fuse.errors import VerifyError
 from fuse.plan.plan import Plan
 from fuse.plan.planner import plan
-from fuse.plan.segment import WHOLE
 from fuse.plan.stored import decode, encode
+from fuse.trace.borders import Borders
 from fuse.trace.node import Trace
 from tests.plan.common import numbers_of, random_numbers, run_plan
 from tests.plan.test_property import Case, cases
@@ -40,9 +40,9 @@ def names_of(made: Plan) -> tuple[tuple[str, str], ...]:
 @given(cases(), st.integers(0, 30))
 def test_a_stored_plan_comes_back(case: Case, whole: int):
     trace, live, donatable = case.drawing.trace, case.live, case.donatable
-    made = plan(trace, live, donatable, whole)
-    data = encode(made, names_of(made), whole)
-    assert decode(data, trace, live, donatable, whole) == (made, names_of(made))
+    made = plan(trace, live, donatable, Borders(whole))
+    data = encode(made, names_of(made), Borders(whole))
+    assert decode(data, trace, live, donatable, Borders(whole)) == (made, names_of(made))
 
 
 def changed(document: Any, dice: random.Random) -> None:
@@ -79,15 +79,15 @@ def changed(document: Any, dice: random.Random) -> None:
 def test_a_changed_plan_is_refused_or_gives_the_traces_numbers(case: Case, whole: int, seed: int):
     dice = random.Random(seed)
     trace, live, donatable = case.drawing.trace, case.live, case.donatable
-    made = plan(trace, live, donatable, whole)
+    made = plan(trace, live, donatable, Borders(whole))
     leaves = random_numbers(case.drawing)
     expected = numbers_of(trace, leaves, live)
     for _ in range(20):
-        document = json.loads(encode(made, names_of(made), whole))
+        document = json.loads(encode(made, names_of(made), Borders(whole)))
         for _ in range(dice.randrange(1, 4)):
             changed(document, dice)
         try:
-            found, _ = decode(json.dumps(document).encode(), trace, live, donatable, whole)
+            found, _ = decode(json.dumps(document).encode(), trace, live, donatable, Borders(whole))
         except (VerifyError, ValueError):
             continue
         assert run_plan(found, leaves) == expected
@@ -130,18 +130,18 @@ def first(document: Any) -> Any:
 def test_what_is_wrong_is_said(change: Callable[[Any], Any], text: str):
     drawing = Drawing(dedent(TEXT))
     made = plan(drawing.trace, drawing["f"], drawing["a"])
-    data = encode(made, names_of(made), WHOLE)
+    data = encode(made, names_of(made), Borders())
     document = json.loads(data)
     change(document)
     with pytest.raises((VerifyError, ValueError), match=text):
-        decode(json.dumps(document).encode(), drawing.trace, drawing["f"], drawing["a"], WHOLE)
-    assert decode(data, drawing.trace, drawing["f"], drawing["a"], WHOLE)[0] == made
+        decode(json.dumps(document).encode(), drawing.trace, drawing["f"], drawing["a"], Borders())
+    assert decode(data, drawing.trace, drawing["f"], drawing["a"], Borders())[0] == made
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"\xff", b"null", b"[" * 100_000])
 def test_bytes_that_are_no_plan_are_refused(data: bytes):
     with pytest.raises(ValueError):
-        decode(data, Drawing(dedent(TEXT)).trace, (), (), WHOLE)
+        decode(data, Drawing(dedent(TEXT)).trace, (), (), Borders())
 
 
 def test_memory_whose_first_reader_is_dead_is_no_input():

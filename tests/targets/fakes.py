@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from fuse.backends.base import Borders, Chunk, Target
+from fuse.backends.base import Chunk, Target
 from fuse.backends.estimates import AS_IT_IS, Cost, Estimate, Held, Machine, Variant
+from fuse.trace.borders import Borders
 from fuse.trace.node import Node
 
 MACHINE = Machine("fake", 100e12, 1e12, 10**9, 1e9, 128, 8, 128, 0, "tests")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import Final
 
-from fuse.backends.base import Borders
 from fuse.backends.xla.platform import Platform
+from fuse.trace.borders import Borders
 from fuse.trace.node import Node
 
 LIBTPU_ARGUMENTS: Final = "LIBTPU_INIT_ARGS"

@@ -20,7 +20,7 @@ from typing import Any, Final
 import jax
 import torch
 
-from fuse.backends.base import Borders, Chunk, Target
+from fuse.backends.base import Chunk, Target
 from fuse.backends.decomposed import Decompositions
 from fuse.backends.estimates import AS_IT_IS, Estimate, Variant
 from fuse.backends.functions import Shipment, is_function
@@ -29,6 +29,7 @@ from fuse.backends.xla.rules.registry import RULES
 from fuse.backends.xla.tpu.platform import TpuPlatform
 from fuse.backends.xla.tpu.targets import TargetName, libtpu_version, unknown
 from fuse.errors import ConfigError, describe
+from fuse.trace.borders import Borders
 from fuse.trace.node import Node
 from fuse.trace.signature import signature
 
