@@ -45,6 +45,7 @@ def test_four_processes_make_each_entry_once_between_them(at: Path) -> None:
     assert list((at / "leases").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_holder_killed_at_fifty_random_moments_hurts_nobody(tmp_path: Path) -> None:
     dice = random.Random(3)
     held = stored = 0

@@ -49,6 +49,7 @@ def test_digits_reaches_its_accuracy_on_the_device() -> None:
     assert run.counts.host_fallbacks == {}
 
 
+@pytest.mark.slow
 def test_the_gpt_gives_the_cpus_losses_in_every_mode(small: None) -> None:
     runs = {runner: measure(CHARGPT, runner, 4, lambda loss: None) for runner in RUNNERS}
     for run in runs.values():
@@ -81,6 +82,7 @@ def test_minibatches_are_the_same_on_every_device() -> None:
         assert torch.equal(mine, other.cpu())
 
 
+@pytest.mark.slow
 def test_measuring_leaves_the_mode_alone() -> None:
     before = fuse.get_mode()
     measure(DIGITS, "strict", 1, lambda loss: None)

@@ -13,6 +13,7 @@ from torch import nn
 import fuse
 from fuse.device import lazy
 from tests.device.helpers import DEVICE, recorder, run
+from tests.marks import slow_but
 
 
 @pytest.fixture(autouse=True)
@@ -202,6 +203,6 @@ print(fuse.stats()["started_early"] > 0)
 """
 
 
-@pytest.mark.parametrize("setting", ["1", "0"])
+@pytest.mark.parametrize("setting", slow_but("0", "10"))
 def test_it_can_be_switched_off(setting: str):
     assert run(OFF, FUSE_START_AHEAD=setting) == f"{setting == '1'}\n"

@@ -154,6 +154,7 @@ print(fuse.stats()["background"]["pending"])
 """
 
 
+@pytest.mark.slow
 def test_a_process_that_ends_while_compiling_ends_well() -> None:
     assert int(run(LEAVING, FUSE_COMPILE="background", FUSE_CACHE="off")) > 0
 

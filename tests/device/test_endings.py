@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tests.device.helpers import finish, run, start
 
 ENDS = 15.0
@@ -40,6 +42,7 @@ def test_a_finaliser_that_uses_a_tensor_in_the_interpreters_end_is_refused():
         assert "way out: read tensors before the interpreter is taken down" in errors
 
 
+@pytest.mark.slow
 def test_a_function_that_runs_at_exit_reads_tensors():
     code = (
         "import atexit\n"
@@ -62,6 +65,7 @@ time.sleep(0.2)
 """
 
 
+@pytest.mark.slow
 def test_a_compiler_that_runs_is_not_waited_for():
     process = last_line(COMPILING, FUSE_COMPILE="background", FUSE_CACHE="off")
     _, errors = finish(process, ENDS)
@@ -77,12 +81,14 @@ lazy.core().cut(1)
 """
 
 
+@pytest.mark.slow
 def test_chunks_that_run_are_not_waited_for():
     process = last_line(RUNNING)
     _, errors = finish(process, ENDS)
     assert process.returncode == 0 and "Fatal" not in errors, errors
 
 
+@pytest.mark.slow
 def test_the_exit_status_is_the_programs_own_with_work_unfinished():
     process = start(f"{RUNNING}\nprint('flushed'); raise SystemExit(5)")
     assert finish(process)[0] == "flushed\n" and process.returncode == 5
@@ -95,6 +101,7 @@ print(((x @ x).tanh() @ x).sum().item(), fuse.stats()["cache"]["disk"]["rejectio
 """
 
 
+@pytest.mark.slow
 def test_a_damaged_cache_entry_is_a_miss_where_warnings_are_errors(tmp_path: Path):
     cache = {"FUSE_CACHE_DIR": str(tmp_path)}
     assert run(DAMAGED, **cache) == "64000.0 {}\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.device.helpers import finish, start
+from tests.marks import slow_but
 
 SECONDS = 90.0
 
@@ -65,17 +66,15 @@ def fork(use: str, end: str = "os._exit(code)", steps: int = 1, **environment: s
     return out
 
 
-QUICK = ("an operation", "read of a pending value", "backward", "default generator")
+QUICK = ("an operation", "read of a pending value")
 
 
-@pytest.mark.parametrize(
-    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in USES]
-)
+@pytest.mark.parametrize("name", slow_but(QUICK, USES))
 def test_a_forked_child_is_told_to_spawn_at_its_first_use(name: str):
     assert fork(USES[name]) == "7 8.0\n"
 
 
-@pytest.mark.parametrize("use", ["plain + 1", "step()", "plain.sum().item()"])
+@pytest.mark.parametrize("use", slow_but(["step()"], ["plain + 1", "step()", "plain.sum().item()"]))
 def test_it_is_told_where_streams_are_known_and_calls_run_uncompiled(use: str):
     assert fork(use, steps=7, FUSE_BRIEF_TRACE="32") == "7 8.0\n"
 
@@ -90,12 +89,15 @@ def test_it_is_told_where_streams_are_known_and_calls_run_uncompiled(use: str):
 )
 @pytest.mark.parametrize(
     "use",
-    [
-        "pass",
-        "held.clear(); globals().update(plain=None, pending=None, loss=None)",
-        "w = torch.ones(3, requires_grad=True); (w * 2).sum().backward(); torch.manual_seed(1)",
-        "view = plain[0].t(); del view; import gc; gc.collect()",
-    ],
+    slow_but(
+        ["held.clear(); globals().update(plain=None, pending=None, loss=None)"],
+        [
+            "pass",
+            "held.clear(); globals().update(plain=None, pending=None, loss=None)",
+            "w = torch.ones(3, requires_grad=True); (w * 2).sum().backward(); torch.manual_seed(1)",
+            "view = plain[0].t(); del view; import gc; gc.collect()",
+        ],
+    ),
 )
 def test_a_child_that_uses_only_the_cpu_runs_and_ends(use: str, end: str):
     assert fork(use, end) == "0 8.0\n"

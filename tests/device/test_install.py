@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.device.helpers import run, start
+from tests.marks import slow_but
 
 QUIET = "import sys, warnings; warnings.simplefilter('ignore'); import torch\n"
 LOADED = (
@@ -72,12 +73,12 @@ PROGRAMS = {
 }
 
 
-QUICK = {"pinned loader, two workers", "barrier, the CPU's own backend", "forks", "threads"}
+QUICK = {"pinned loader, two workers", "forks"}
 
 
 @pytest.mark.parametrize(
     "name",
-    [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in PROGRAMS],
+    slow_but(QUICK, PROGRAMS),
 )
 def test_a_program_for_the_cpu_runs_as_without_the_package(name: str):
     code = QUIET + PROGRAMS[name] + LOADED
@@ -107,6 +108,7 @@ print(seeds, (pinned.to("tpu") + 1).tolist())
 """
 
 
+@pytest.mark.slow
 def test_the_accelerator_is_known_before_it_starts():
     assert run(QUIET + ASKED).splitlines() == [
         "tpu tpu True",
@@ -125,6 +127,7 @@ print(torch.tpu.device_count())
 """
 
 
+@pytest.mark.slow
 def test_what_is_asked_of_the_device_itself_starts_it():
     two = "--xla_force_host_platform_device_count=2"
     assert run(QUIET + SEEDED, XLA_FLAGS=two) == "2\n"
@@ -145,6 +148,7 @@ def test_pinned_loaders_work_with_the_device_in_use():
     assert run(QUIET + IN_USE) == f"{batches}\n" * 2
 
 
+@pytest.mark.slow
 def test_torch_tpu_keeps_its_name_unless_ours_is_asked_for(tmp_path: Path):
     (tmp_path / "torch_tpu").mkdir()
     (tmp_path / "torch_tpu" / "__init__.py").touch()

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.device.helpers import finish, start_file
+from tests.marks import slow_but
 
 SECONDS = 120.0
 TEXT = "a tensor on the tpu device cannot be sent to another process"
@@ -70,7 +71,7 @@ def run_file(tmp_path: Path, program: str) -> str:
     return out
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", slow_but(["queue", "storage", "argument of a process"], PROGRAMS))
 def test_sending_is_an_error_and_nobody_waits(tmp_path: Path, name: str):
     assert run_file(tmp_path, PROGRAMS[name]) == f"FuseError {TEXT}.\n"
 
@@ -83,7 +84,7 @@ LOADERS = {
 }
 
 
-@pytest.mark.parametrize("name", LOADERS)
+@pytest.mark.parametrize("name", slow_but(["made in a forked worker"], LOADERS))
 def test_workers_of_a_loader_that_give_device_tensors(tmp_path: Path, name: str):
     make, options = LOADERS[name]
     loader = f"torch.utils.data.DataLoader(Data({make}), num_workers=1{options})"

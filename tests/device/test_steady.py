@@ -166,6 +166,7 @@ print(json.dumps([lazy.engine().executables.used(), fuse.stats()["cuts"]]))
 """
 
 
+@pytest.mark.slow
 def test_two_processes_give_the_same_plan_keys() -> None:
     found = [
         json.loads(run(KEYS, PYTHONHASHSEED=seed, FUSE_BACKEND="numpy", FUSE_CACHE="off"))

@@ -13,6 +13,7 @@ from torch.distributed.device_mesh import init_device_mesh
 
 import fuse
 from tests.distributed.ranks import passes
+from tests.marks import slow_but
 
 OPS = dist.ReduceOp
 DTYPES = (
@@ -146,6 +147,7 @@ def moves_of_other_sizes(rank: int, size: int) -> None:
     moves(rank, size, OTHERS)
 
 
+@pytest.mark.slow
 def test_moves_of_every_dtype() -> None:
     passes(moves, 2)
 
@@ -235,6 +237,7 @@ def forms(rank: int, size: int) -> None:
     same(values, torch.full((3,), 2j))
 
 
+@pytest.mark.slow
 def test_forms() -> None:
     passes(forms, 2)
 
@@ -284,9 +287,7 @@ def others(rank: int, size: int) -> None:
 NAMES = ("tpu_dist", "cpu:gloo,tpu:tpu_dist", "fuse")
 
 
-@pytest.mark.parametrize(
-    "backend", [None, *(pytest.param(name, marks=pytest.mark.slow) for name in NAMES)]
-)
+@pytest.mark.parametrize("backend", slow_but(["fuse"], [None, *NAMES]))
 def test_other_calls(backend: str | None) -> None:
     passes(others, 2, backend)
 
@@ -302,6 +303,7 @@ def mesh_first(rank: int, size: int) -> None:
         same(mine, torch.full((2,), expected))
 
 
+@pytest.mark.slow
 def test_a_mesh_starts_the_device() -> None:
     passes(mesh_first, 2)
 
@@ -317,6 +319,7 @@ def splits(rank: int, size: int) -> None:
     same(mine, torch.full((2,), 2.0))
 
 
+@pytest.mark.slow
 def test_a_group_is_split() -> None:
     passes(splits, 2, "none")
 
@@ -329,8 +332,6 @@ SLOW = (
 )
 
 
-@pytest.mark.parametrize(
-    "function", [forms, *(pytest.param(one, marks=pytest.mark.slow) for one in SLOW)]
-)
+@pytest.mark.parametrize("function", slow_but([forms], [forms, *SLOW]))
 def test_the_same_as_programs_of_the_runtime(function: Any) -> None:
     passes(function, 2, FUSE_COLLECTIVES="xla", seconds=200.0)

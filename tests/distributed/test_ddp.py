@@ -158,6 +158,7 @@ def synchronised(rank: int, size: int) -> None:
         torch.testing.assert_close(value.cpu(), alone.state_dict()[name], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_batch_norm_over_all_ranks() -> None:
     passes(synchronised, 2)
 

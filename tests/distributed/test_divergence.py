@@ -6,6 +6,7 @@ import os
 import random
 from typing import Any
 
+import pytest
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
@@ -107,5 +108,6 @@ def uneven(rank: int, size: int) -> None:
     assert both[0].item() == both[1].item()
 
 
+@pytest.mark.slow
 def test_ranks_that_do_other_things_between() -> None:
     passes(uneven, 2, seconds=110)

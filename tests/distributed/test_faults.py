@@ -89,6 +89,7 @@ def runtime_mismatch(rank: int, size: int) -> None:
     assert again.tolist() == [2.0] * 4
 
 
+@pytest.mark.slow
 def test_programs_of_the_runtime_are_checked_too() -> None:
     passes(runtime_mismatch, 2, FUSE_COLLECTIVES="xla")
 
@@ -163,7 +164,7 @@ def first_dies(rank: int, size: int) -> None:
         (killed, (0, -9)),
         pytest.param(raises, (0, 1), marks=pytest.mark.slow),
         pytest.param(leaves, (0, 0), marks=pytest.mark.slow),
-        (sleeps, (0, 0)),
+        pytest.param(sleeps, (0, 0), marks=pytest.mark.slow),
         pytest.param(first_dies, (-9, 0), marks=pytest.mark.slow),
     ],
 )
@@ -179,6 +180,7 @@ def one_of_three(rank: int, size: int) -> None:
     timed(lambda: dist.all_reduce(x), "rank 2 has")
 
 
+@pytest.mark.slow
 def test_all_survivors_are_told() -> None:
     ended = run(one_of_three, 3, timeout=TIMEOUT, seconds=100)
     assert [one.code for one in ended] == [0, 0, -9], "\n".join(one.output for one in ended)
@@ -220,6 +222,7 @@ def wrong_arguments(rank: int, size: int) -> None:
     assert x.tolist() == [2.0] * 4
 
 
+@pytest.mark.slow
 def test_a_call_that_is_wrong_by_itself_concerns_nobody_else() -> None:
     passes(wrong_arguments, 2)
 
@@ -237,5 +240,6 @@ def new_group(rank: int, size: int) -> None:
     assert fresh.tolist() == [2.0, 2.0]
 
 
+@pytest.mark.slow
 def test_another_group_works_after_a_failure() -> None:
     passes(new_group, 2, timeout=TIMEOUT)

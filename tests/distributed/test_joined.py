@@ -17,6 +17,7 @@ from fuse.distributed import joined
 from fuse.errors import FuseError
 from tests.distributed.programs import Model, batch
 from tests.distributed.ranks import passes
+from tests.marks import slow_but
 
 SETTINGS = {"FUSE_COLLECTIVES": "xla", "FUSE_BRIEF_TRACE": "0"}
 
@@ -98,8 +99,6 @@ def differing(rank: int, size: int) -> None:
         joined.capture(of_the_root)
 
 
-@pytest.mark.parametrize(
-    "function", [ddp, *(pytest.param(one, marks=pytest.mark.slow) for one in (sharded, differing))]
-)
+@pytest.mark.parametrize("function", slow_but([ddp], [ddp, sharded, differing]))
 def test_joined(function: Any) -> None:
     passes(function, 2, "cpu:gloo,tpu:tpu_dist", seconds=150, **SETTINGS)

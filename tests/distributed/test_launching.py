@@ -27,7 +27,8 @@ def losses(wrap: str, device: str, seconds: float) -> list[float]:
     return [float(text.rpartition(" ")[2]) for text in found]
 
 
-@pytest.mark.parametrize("wrap", ["ddp", pytest.param("fsdp2", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("wrap", ["ddp", "fsdp2"])
 def test_the_example_under_torchrun(wrap: str) -> None:
     assert losses(wrap, "tpu", 200) == pytest.approx(losses(wrap, "cpu", 90), abs=2e-3)
 

@@ -206,5 +206,6 @@ def check_checkpoint(rank: int, size: int) -> None:
         torch.testing.assert_close(value.full_tensor().cpu(), expected[name])
 
 
+@pytest.mark.slow
 def test_checkpoints_are_resharded() -> None:
     passes(check_checkpoint, 2, "cpu:gloo,tpu:tpu_dist", seconds=110)

@@ -83,6 +83,7 @@ def test_a_bundle_gives_a_start_without_compiling(
     assert found["result"] == first["result"]
 
 
+@pytest.mark.slow
 def test_mode_only_raises_the_explained_miss_at_the_cut(tmp_path: Path) -> None:
     found = run("missing", tmp_path / "cache", FUSE_CACHE="only")
     assert found["result"]["at"] == "item"

@@ -12,6 +12,7 @@ from fuse.errors import ExecutionError, UnsupportedError
 from tests.device.helpers import DEVICE, made, run
 
 
+@pytest.mark.slow
 def test_importing_loads_nothing_of_it():
     code = (
         "import sys, torch, fuse; print([n for n in sys.modules if n.startswith('torch.tpu.')]); "

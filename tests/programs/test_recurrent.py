@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from tests.marks import slow_but
 from tests.programs.harness import compare_with_cpu, train
 
 pytestmark = pytest.mark.usefixtures("mode")
@@ -23,7 +24,7 @@ def test_a_layer_trains(kind: Any):
     compare_with_cpu(program, runs=2)
 
 
-@pytest.mark.parametrize("kind", [nn.GRU, nn.LSTM])
+@pytest.mark.parametrize("kind", slow_but([nn.LSTM], [nn.GRU, nn.LSTM]))
 def test_two_layers_in_both_directions(kind: Any):
     def program(device):
         model = kind(3, 4, num_layers=2, bidirectional=True).to(device)

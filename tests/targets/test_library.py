@@ -35,6 +35,7 @@ def packed(tmp_path: Path, code: int = 0) -> tuple[Targeted, dict[str, bytes]]:
         return targeted, {Path(name).stem: bundle.read(name) for name in bundle.namelist()}
 
 
+@pytest.mark.slow
 def test_every_operation_is_an_entry_under_the_key_of_a_host_of_the_target(
     fake: Make, small: None, tmp_path: Path
 ) -> None:

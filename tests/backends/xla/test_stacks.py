@@ -268,6 +268,7 @@ def test_another_backend_takes_rows(taken: list[int]):
     assert max(taken) > 0, "nothing was stacked, so this shows nothing"
 
 
+@pytest.mark.slow
 def test_a_stored_executable_takes_and_returns_stacks(tmp_path: Path):
     code = (
         "import fuse\nfrom tests.backends.xla.test_stacks import Training, DEVICE\n"
