@@ -56,7 +56,8 @@ bool are_alike(at::TensorList first, const Lists&... others) {
   }
   for (size_t at = 0; at < first.size(); ++at) {
     const at::Tensor& one = first[at];
-    auto like = [&](const at::Tensor& other) {
+    // Unused where there is one list.
+    [[maybe_unused]] const auto like = [&](const at::Tensor& other) {
       return other.device() == one.device() && other.scalar_type() == one.scalar_type() &&
           other.sizes() == one.sizes();
     };

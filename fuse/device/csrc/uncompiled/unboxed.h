@@ -82,10 +82,7 @@ class UnboxedCall {
 
 // The device's kernel of an operator, given PyTorch's for the CPU: runs that where the call runs
 // uncompiled, else records.
-template <
-    typename Operator,
-    typename Operator::schema* kernel,
-    typename Schema = typename Operator::schema>
+template <typename Operator, auto kernel, typename Schema = typename Operator::schema>
 struct Unboxed;
 
 template <typename Operator, auto kernel, typename Result, typename... Arguments>
