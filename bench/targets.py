@@ -18,6 +18,7 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 import fuse
 from bench.handwritten import HANDWRITTEN
 from bench.programs import PROGRAMS
+from fuse.backends.xla.tpu.targets import parse
 
 MODES = ("strict", "fused")
 BUILDERS = {program.name: program.build for program in PROGRAMS}
@@ -40,7 +41,7 @@ def by_hand(target: str, name: str) -> int | None:
     environment = os.environ | {
         "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
         "TPU_SKIP_MDS_QUERY": "1",
-        "TPU_ACCELERATOR_TYPE": "v5litepod-1",
+        "TPU_ACCELERATOR_TYPE": parse(target).generation.accelerator,
         "TPU_WORKER_HOSTNAMES": "localhost",
     }
     found = subprocess.run(
@@ -60,7 +61,6 @@ def compile_by_hand(target: str, name: str) -> int:
     # Imported here: only the process that loads libtpu needs them.
     import jax  # noqa: PLC0415
 
-    from fuse.backends.xla.tpu.targets import parse  # noqa: PLC0415
     from fuse.backends.xla.tpu.worker import estimate, topology  # noqa: PLC0415
 
     sharding = jax.sharding.SingleDeviceSharding(topology(parse(target)).devices[0])

@@ -17,6 +17,7 @@ from fuse.errors import ConfigError
 
 if TYPE_CHECKING:
     from fuse.engine.targeted import Targeted
+    from fuse.report.target import TargetReport
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -37,6 +38,7 @@ def main(arguments: Sequence[str]) -> int:
 
     from fuse.device import lazy  # noqa: PLC0415
     from fuse.report.target import last_step, open_target, report_of  # noqa: PLC0415
+    from fuse.report.target_text import failures as failure_lines  # noqa: PLC0415
 
     try:
         targeted = open_target(options.target)
@@ -56,16 +58,23 @@ def main(arguments: Sequence[str]) -> int:
         print("fuse aot: the program ran nothing on the device tpu", file=sys.stderr)
         targeted.target.close()
         return code or 1
-    report = report_of(targeted, last_step(targeted), whole=True)
+    report = report_of(
+        targeted, last_step(targeted), whole=True, ready=None if options.json else _step
+    )
     if options.json:
         print(json.dumps(report.to_dict(), indent=1))
     else:
-        print(f"the last step of {len(targeted.runs)} traces in all\n{report}")
+        print("\n".join(["", "of the whole program:", *failure_lines(report.to_dict())]))
     if options.html is not None:
         print(f"wrote {report.save(options.html)}", file=sys.stderr)
     if options.pack is not None:
         print(f"wrote {report.pack(options.pack)}", file=sys.stderr)
     return code or int(bool(report.failures))
+
+
+def _step(report: TargetReport) -> None:
+    """Print the step's report, before what else the program ran is compiled."""
+    print(f"the program's last step\n{report}", flush=True)
 
 
 def write_library(targeted: Targeted, pack: Path) -> int:

@@ -1,9 +1,9 @@
 """Programs that run here and are planned and compiled for a target as well.
 
-Every plan made while a target is set is kept with its chunks, and every different chunk goes to
-the target's compiler, beside the program: what that says, or does, is nothing that the program
-sees. Estimates and executables are kept in the cache, these under the keys of a host of the
-target.
+Every plan made while a target is set is kept with its chunks. From its second run on they go to the
+target's compiler, beside the program: what that says, or does, is nothing that the program sees.
+What runs once, as an optimizer's first step does, is compiled when it is asked for. Estimates and
+executables are kept in the cache, these under the keys of a host of the target.
 """
 
 from __future__ import annotations
@@ -77,16 +77,16 @@ class Targeted:
         donatable: tuple[int, ...],
         read: tuple[int, ...],
     ) -> Planned:
-        """Note a plan; its chunks are compiled from now on."""
+        """Note a plan, which is about to run."""
         planned = Planned(len(self.plans), plan, tuple(chunks), donatable, read)
         self.plans.append(planned)
-        for chunk in planned.chunks:
-            self.submit(chunk)
         return planned
 
     def ran(self, planned: Planned, reason: str) -> None:
-        """Note a run of a plan, and why its trace was cut."""
+        """Note a run of a plan, and why its trace was cut; from the second on it is compiled."""
         planned.cuts[reason] += 1
+        if planned.runs == 2:
+            self.submit_all([planned])
         if len(self.runs) < MOST_RUNS:
             self.runs.append(planned.number)
 
@@ -100,6 +100,12 @@ class Targeted:
         if key.digest not in self._estimates:
             self._estimates[key.digest] = self._pool.submit(lambda: self._find(chunk, key, variant))
         return self._estimates[key.digest]
+
+    def submit_all(self, plans: Sequence[Planned]) -> None:
+        """Compile what plans consist of, different chunks in parallel."""
+        for planned in plans:
+            for chunk in planned.chunks:
+                self.submit(chunk)
 
     def digest(self, chunk: Chunk) -> str:
         """What names a chunk among those for this target."""
@@ -130,6 +136,7 @@ class Targeted:
         Executables that the cache has lost are compiled again.
         """
         found: dict[str, None] = {}
+        self.submit_all(self.plans)
         for planned in self.plans:
             names = []
             for chunk in planned.chunks:
@@ -152,6 +159,7 @@ class Targeted:
 
     def finish(self) -> None:
         """Wait for the compiler and say on the standard error what it made: ``FUSE_TARGET``."""
+        self.submit_all(self.plans)
         name, waiting = self.target.name, self.pending()
         if waiting:
             sys.stderr.write(f"fuse: {name}: waiting for {waiting} chunks to compile\n")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, final
@@ -13,7 +12,7 @@ from fuse.engine.executables import secret
 from fuse.engine.targeted import Targeted
 from fuse.errors import ConfigError, describe
 from fuse.report.advice import advise
-from fuse.report.target_data import gather
+from fuse.report.target_data import failures, gather
 from fuse.report.target_html import page
 from fuse.report.target_text import text
 
@@ -88,7 +87,10 @@ class TargetReport:
         """
         target = Path(path)
         cache = lazy.engine().executables.cache
-        digests = self._targeted.digests()
+        try:
+            digests = self._targeted.digests()
+        finally:
+            self._targeted.target.close()
         names = [name for name in cache.stats()["tiers"] if name != "memory"]
         if not names:
             raise ConfigError(
@@ -139,18 +141,28 @@ def open_target(name: str) -> Targeted:
 
 
 def report_of(
-    targeted: Targeted, runs: Sequence[int], advice: bool = True, whole: bool = False
+    targeted: Targeted,
+    runs: Sequence[int],
+    advice: bool = True,
+    whole: bool = False,
+    ready: Callable[[TargetReport], None] | None = None,
 ) -> TargetReport:
     """The report of the traces ``runs``, perhaps with advice; ends the compiler's processes.
 
-    With ``whole`` its failures are those of the whole program.
+    With ``whole`` its failures are those of the whole program; ``ready`` is called with it before
+    what else the program ran is compiled for that.
     """
     try:
-        data = gather(targeted, runs, whole)
+        data = gather(targeted, runs)
         data["advice"] = advise(targeted, data, runs) if advice else []
+        report = TargetReport(data, targeted)
+        if ready is not None:
+            ready(report)
+        if whole:
+            data["failures"] = report.failures = failures(targeted, targeted.plans)
     finally:
         targeted.target.close()
-    return TargetReport(data, targeted)
+    return report
 
 
 def last_step(targeted: Targeted) -> list[int]:
@@ -158,14 +170,14 @@ def last_step(targeted: Targeted) -> list[int]:
 
     Of a program that runs no plan twice, all of them.
     """
-    total: Counter[int] = Counter()
-    for number in targeted.runs:
-        planned = targeted.plans[number]
-        total[number] += 1 + sum(targeted.estimate(chunk).cycles for chunk in planned.chunks)
-    repeated = [number for number in total if targeted.plans[number].runs > 1]
-    if not repeated:
+    total: dict[int, int] = {}
+    for planned in targeted.plans:
+        if planned.runs > 1:  # the others need not be compiled for this
+            once = 1 + sum(targeted.estimate(chunk).cycles for chunk in planned.chunks)
+            total[planned.number] = planned.runs * once
+    if not total:
         return list(targeted.runs)
-    dearest = max(repeated, key=total.__getitem__)
+    dearest = max(total, key=total.__getitem__)
     places = [at for at, number in enumerate(targeted.runs) if number == dearest]
     first, last = places[-2:] if len(places) > 1 else (-1, places[-1])
     return targeted.runs[first + 1 : last + 1]

@@ -24,18 +24,15 @@ ARRAY_SECONDS: Final = 0.5e-6
 COMPILER: Final = "the compiler's own"
 
 
-def gather(targeted: Targeted, runs: Sequence[int], whole: bool = False) -> dict[str, Any]:
+def gather(targeted: Targeted, runs: Sequence[int]) -> dict[str, Any]:
     """What ``TargetReport.to_dict`` returns, without advice; waits for the compiler.
 
-    ``runs`` are the numbers of the plans that the call ran, in order. With ``whole`` the failures
-    are those of everything that the program ran.
+    ``runs`` are the numbers of the plans that the call ran, in order.
     """
     machine = targeted.target.machine
     times = Counter(runs)
     plans = [targeted.plans[number] for number in times]
-    for planned in plans:
-        for chunk in planned.chunks:
-            targeted.submit(chunk)
+    targeted.submit_all(plans)
     found: dict[str, dict[str, Any]] = {}
     for planned in plans:
         for chunk in planned.chunks:
@@ -59,7 +56,7 @@ def gather(targeted: Targeted, runs: Sequence[int], whole: bool = False) -> dict
         "peak_bytes": peak,
         "fits": peak <= machine.memory,
         "cuts": dict(_cuts(targeted, runs)),
-        "failures": _failures(targeted, targeted.plans if whole else plans),
+        "failures": failures(targeted, plans),
         "host_calls": [
             {**_operation(call.node), "reason": call.reason}
             for call in targeted.host_calls.values()
@@ -69,15 +66,17 @@ def gather(targeted: Targeted, runs: Sequence[int], whole: bool = False) -> dict
     }
 
 
-def _failures(targeted: Targeted, plans: Sequence[Planned]) -> list[dict[str, Any]]:
-    failures: dict[str, dict[str, Any]] = {}
+def failures(targeted: Targeted, plans: Sequence[Planned]) -> list[dict[str, Any]]:
+    """Every operation of ``plans`` that the compiler refuses, once."""
+    targeted.submit_all(plans)
+    found: dict[str, dict[str, Any]] = {}
     for planned in plans:
         for chunk in planned.chunks:
             estimate = targeted.estimate(chunk)
             if estimate.error:
                 for failure in failures_of(targeted, chunk, estimate):
-                    failures[f"{failure['operator']}{failure['operands']}"] = failure
-    return list(failures.values())
+                    found[f"{failure['operator']}{failure['operands']}"] = failure
+    return list(found.values())
 
 
 def _machine(machine: Machine) -> dict[str, Any]:

@@ -112,6 +112,15 @@ def test_numbers_of_64_bits_are_narrowed(fake: Make) -> None:
     assert found["cycles_after"] < found["cycles_before"] / 2
 
 
+def test_what_integers_cost_does_not_depend_on_the_products_beside_them(fake: Make) -> None:
+    target = fake()
+    x, places = torch.randn(256, 256).to("tpu"), torch.arange(256).to("tpu")
+    report = fuse.compile_for("fake", lambda: ((x @ x)[0] * (places + 1)).sum().item())
+    (found,) = [one for one in report.advice if "int64" in one["what"]]
+    alone = sum("int64" in node.dtypes() for node in target.compiled[0].nodes)
+    assert found["cycles_before"] - found["cycles_after"] == 900 * alone
+
+
 def test_a_few_numbers_of_64_bits_are_not_worth_a_word(fake: Make) -> None:
     fake()
     x = torch.arange(4).to("tpu")

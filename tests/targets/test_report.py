@@ -171,6 +171,45 @@ def test_failures_of_a_whole_program_are_those_outside_its_last_step_too(fake: M
     assert failure["operator"] == "aten::tanh"
 
 
+def test_what_runs_once_is_compiled_where_it_is_asked_for(fake: Make, tmp_path: Path) -> None:
+    target, kept = fake(), []
+    x = torch.ones(4).to("tpu")
+
+    def step() -> None:
+        if not kept:  # as an optimizer makes its averages in its first step
+            kept.append(x * 2)
+        kept[0] = (kept[0] + x) / 3
+        kept[0].sum().item()
+
+    report = fuse.compile_for("fake", step, advice=False)
+    first, last = report._targeted.plans
+    assert (first.runs, last.runs) == (1, 2)
+    assert set(target.compiled) == set(last.chunks)
+    report.pack(tmp_path / "pack.zip")
+    assert set(target.compiled) >= set(first.chunks)
+
+
+def test_a_step_s_report_is_ready_before_the_rest_is_compiled(fake: Make) -> None:
+    target = fake(refused=("tanh",))
+    x = torch.ones(4).to("tpu")
+    targeted = lazy.engine().open_target("fake")
+    lazy.set_target(targeted)
+    x.tanh().sum().item()
+    for _ in range(3):
+        (x * 2 + 1).sum().item()
+    lazy.set_target(None)
+    seen: list[tuple[int, int]] = []
+    report = report_of(
+        targeted,
+        last_step(targeted),
+        whole=True,
+        ready=lambda report: seen.append((report.cycles, len(report.failures))),
+    )
+    assert seen == [(report.cycles, 0)]
+    assert len(report.failures) == len(report.to_dict()["failures"]) == 1
+    assert any("tanh" in str(chunk) for chunk in target.compiled)
+
+
 def test_text_dict_and_page_say_that_no_tpu_ran(fake: Make, tmp_path: Path) -> None:
     fake()
     _, step = training()

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import os
 import pickle
+import select
 import struct
 import sys
+import threading
 import time
 from typing import IO, Any, Final
 
@@ -130,10 +132,19 @@ def answer(
         return Estimate(error=text, kind="refused"), b""
 
 
+def end_with(descriptor: int) -> None:
+    """End this process once nobody can write to ``descriptor`` any more, compiling or not."""
+    gone = select.poll()
+    gone.register(descriptor, 0)  # nothing to wait for but the hang-up, which always counts
+    gone.poll()
+    os._exit(1)
+
+
 def main() -> int:
     """Serve the target that the one argument names, until the standard input ends."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
+    threading.Thread(target=end_with, args=(0,), daemon=True).start()
     try:
         compiler = Compiler(parse(sys.argv[1]))
     except Exception as error:  # noqa: BLE001  (the parent process says it)

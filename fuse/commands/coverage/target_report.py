@@ -63,7 +63,8 @@ def _section(targets: Targets, native: set[str]) -> list[str]:
         "By `fuse coverage --target`, with the TPU's own compiler: nothing ran there, and nothing "
         "is compared.",
         "An entry compiles where all its dtypes do; *host* where an operator of it is known not "
-        "to.",
+        "to,",
+        "*not run* where it was not asked for: `--quick` asks for a fixed part.",
         "",
         "| target | entries | compile | native there, of those that are here |",
         "| --- | ---: | ---: | ---: |",
