@@ -95,8 +95,15 @@ class Runner(torch.fx.Interpreter):
         self._lines: dict[torch.fx.Node, str] = {}
 
     def all(self, inputs: list[Any]) -> list[Any]:
-        """The results of the graph, as a list."""
-        return list(self.run(*inputs, enable_io_processing=False))
+        """The results of the graph, as a list, which alone holds them.
+
+        The interpreter would keep them until its next run, and autograd copies a gradient that
+        somebody else holds: a program other than that of the later, replayed calls.
+        """
+        try:
+            return list(self.run(*inputs, enable_io_processing=False))
+        finally:
+            self.env.clear()
 
     def run_node(self, n: torch.fx.Node) -> Any:
         """One call."""

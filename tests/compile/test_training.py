@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+import fuse
 from tests.compile.harness import Compile, compare_with_cpu
 from tests.marks import slow_but
 
@@ -63,3 +65,35 @@ def test_a_compiled_model_trains_as_on_the_cpu(optimizer: str):
 @pytest.mark.parametrize("optimizer", slow_but(["SGD, momentum", "AdamW", "Adagrad"], OPTIMIZERS))
 def test_a_compiled_step_trains_as_on_the_cpu(optimizer: str):
     compare_with_cpu(lambda device, compile: train(device, compile, optimizer, whole=True), runs=1)
+
+
+class Block(nn.Module):
+    """Dynamo compiles a call of a user's own module, and not one of PyTorch's alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.gelu(self.inner(x))
+
+
+def test_blocks_compiled_one_by_one_are_steady_from_the_second_step():
+    """Autograd takes a gradient that nobody else holds: a kept one would be copied, block by block
+    until each block's call is known, and each such step is another program."""
+    model = nn.Sequential(*(Block() for _ in range(4))).to("tpu")
+    for block in model:
+        block.compile(backend="tpu")
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    x, found = torch.randn(6, 8).to("tpu"), []
+    fuse.reset_stats()
+    for _ in range(5):
+        model(x).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        stats = fuse.stats()
+        found.append((stats["operations"], stats["compiled"]["captures"], stats["compiles"]))
+    operations, captures, compiles = zip(*found, strict=True)
+    assert captures == (8,) * 5  # each block's forward and backward pass, once
+    assert len({after - before for before, after in pairwise(operations[1:])}) == 1, operations
+    assert compiles[1] == compiles[-1], compiles

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -104,3 +106,45 @@ def check_fsdp2_whole(rank: int, size: int) -> None:
 )
 def test_a_compiled_step(check: Any) -> None:
     passes(check, 2, "cpu:gloo,tpu:tpu_dist", seconds=200)
+
+
+def steady(rank: int, size: int) -> None:
+    """Eight steps; no executable is looked for that the first three have not made."""
+    wrap, whole = os.environ["FUSE_TEST_WRAP"], os.environ["FUSE_TEST_COMPILED"] == "model"
+    model: nn.Module = Model(depth=3).to("tpu")
+    for block in model.blocks if not whole else ():
+        block.compile(backend="tpu")
+    if wrap == "fsdp2":
+        for part in (*model.blocks, model):
+            fully_shard(part, mesh=init_device_mesh("tpu", (size,)))
+    stepped = DistributedDataParallel(model) if wrap == "ddp" else model
+    if whole:
+        stepped.compile(backend="tpu")
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    sought = []
+    for step in range(8):
+        tokens, targets = batch(rank, step, "tpu")
+        F.cross_entropy(stepped(tokens).flatten(0, 1), targets.flatten()).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        torch.tpu.synchronize()
+        sought.append(fuse.stats()["cache"]["memory"]["misses"])
+    assert graphs() >= 2
+    assert sought[-1] == sought[2], sought
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [1, 2])
+@pytest.mark.parametrize("part", ["model", "blocks"])
+@pytest.mark.parametrize("wrap", ["ddp", "fsdp2"])
+def test_a_compiled_loop_compiles_nothing_after_its_third_step(
+    wrap: str, part: str, size: int
+) -> None:
+    passes(
+        steady,
+        size,
+        "cpu:gloo,tpu:tpu_dist",
+        seconds=200,
+        FUSE_TEST_WRAP=wrap,
+        FUSE_TEST_COMPILED=part,
+    )
