@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from fuse.trace.asked import call, read, refused_dtype
+from fuse.trace.asked import call, read, refused
 from fuse.trace.bind import bind, named
 from fuse.trace.fitting import result_view, unfit
 from fuse.trace.functional import base_name, find_overload, is_out, schema_of
@@ -70,7 +70,7 @@ def refusal(node: Node) -> str | None:
         reason = check(node, positional)
         if reason is not None:
             return reason
-    return unfit(node) or _overlap(node) or refused_dtype(node) or _converts_out(node)
+    return unfit(node) or _overlap(node) or refused(node) or _converts_out(node)
 
 
 # ---- memory -------------------------------------------------------------------------------

@@ -45,6 +45,12 @@ FOUND = {
     "round of complex numbers": steps("complex", ("rounded", 4)),
     "maximum of complex numbers": steps("complex", ("maximum", 4)),
     "softmax of integers": steps(("softmax", 3)),
+    "linear of booleans": steps("compare", ("linear", 4)),
+    "argmax of complex numbers": steps("complex", ("argmax", 4)),
+    "argmax of nothing": steps("empty", ("argmax", 4)),
+    "maximum of nothing": steps("empty", ("max", 4)),
+    "data of a view without history": steps("chunk", "add_", ("set data", 4)),
+    "index_fill_ of nothing": steps("empty", ("cat", 4), ("index_fill_", 5)),
 }
 
 

@@ -86,6 +86,12 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_has_compatible_shallow_copy_type", &may_become);
 }
 
+// A question is nothing to differentiate. PyTorch's own kernel would look for the history of what
+// is asked about, and raise where a view has lost it.
+TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) {
+  m.impl("_has_compatible_shallow_copy_type", torch::CppFunction::makeFallthrough());
+}
+
 } // namespace
 
 } // namespace fuse
