@@ -27,6 +27,7 @@
 #include "device/kernels.h"
 #include "device/prepare.h"
 #include "recorder/recorder.h"
+#include "uncompiled/fresh_copy.h"
 #include "uncompiled/host_values.h"
 
 namespace fuse {
@@ -141,6 +142,9 @@ void copy_device_to_device(const at::Tensor& self, const at::Tensor& source) {
   }
   static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", "");
   static const OpInfo& info = OpInfo::of(op);
+  if (copied_uncompiled(info, self, source)) {
+    return;
+  }
   torch::jit::Stack stack{self, resolved(source), false};
   Recorder::global().record(op, info, &stack);
 }

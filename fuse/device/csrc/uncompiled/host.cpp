@@ -116,10 +116,11 @@ class HostCall {
         }
         Buffer* buffer = Buffer::of(tensor);
         at::Tensor bytes = bytes_of(memory_behind(buffer, false));
-        const bool in_place = uncompiled() && buffer->array.defined() &&
-            buffer->array.use_count() == 1 && buffer->array->writable_host() &&
-            bytes.is_alias_of(buffer->array->host());
-        owned_.push_back({buffer, in_place ? bytes : bytes.clone()});
+        const bool fresh = !buffer->array.defined(); // just made: nobody else has seen it
+        const bool in_place = fresh ||
+            (uncompiled() && buffer->array.use_count() == 1 && buffer->array->writable_host() &&
+             bytes.is_alias_of(buffer->array->host()));
+        owned_.push_back({buffer, in_place ? std::move(bytes) : bytes.clone()});
       });
     }
   }
@@ -164,7 +165,7 @@ class HostCall {
   }
 
   void store_written(const c10::IValue& original, const c10::IValue& host) {
-    std::vector<at::Tensor> hosts;
+    c10::SmallVector<at::Tensor, 2> hosts;
     for_tensors(host, [&](const at::Tensor& tensor) { hosts.push_back(tensor); });
     size_t at = 0;
     for_tensors(original, [&](const at::Tensor& tensor) {

@@ -1,11 +1,13 @@
 #include "uncompiled/host_values.h"
 
+#include <ATen/EmptyTensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <utility>
 
@@ -44,6 +46,16 @@ bool is_host_value(const at::Tensor& tensor, const Buffer& buffer) {
   return host.defined() && host.scalar_type() == tensor.scalar_type() &&
       tensor.storage_offset() == 0 && host.storage_offset() == 0 &&
       host.sizes() == tensor.sizes() && host.strides() == tensor.strides();
+}
+
+// Memory without a value is zeros.
+at::Tensor zeroed(size_t nbytes) {
+  at::Tensor bytes =
+      at::Tensor(at::detail::empty_cpu({static_cast<int64_t>(nbytes)}, at::kByte));
+  if (nbytes != 0) {
+    std::memset(bytes.mutable_data_ptr(), 0, nbytes);
+  }
+  return bytes;
 }
 
 } // namespace
@@ -92,9 +104,8 @@ at::Tensor memory_behind(Buffer* buffer, bool ragged) {
   // of the program's own.
   const bool there = !buffer->pending && !buffer->poison;
   Array array = there ? buffer->array : Recorder::global().materialise(buffer, read_reason, ragged);
-  const auto options = at::TensorOptions().dtype(at::kByte);
   if (!array.defined()) {
-    return at::zeros({static_cast<int64_t>(buffer->nbytes)}, options);
+    return zeroed(buffer->nbytes);
   }
   at::Tensor dense = array->host();
   if (!dense.defined()) {
@@ -166,6 +177,15 @@ bool is_kernels_limit(const c10::Error& error) {
 at::Tensor reshaped(const at::Tensor& host, c10::IntArrayRef sizes) {
   at::Tensor tensor = sharing(host, host.dtype(), host.storage_offset());
   tensor.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
+  return tensor;
+}
+
+at::Tensor transposed(const at::Tensor& host) {
+  at::Tensor tensor = sharing(host, host.dtype(), host.storage_offset());
+  const std::array<int64_t, 2> sizes{host.size(1), host.size(0)};
+  const std::array<int64_t, 2> strides{host.stride(1), host.stride(0)};
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(
+      c10::IntArrayRef(sizes), c10::IntArrayRef(strides));
   return tensor;
 }
 

@@ -45,6 +45,8 @@ at::Tensor from_host(at::Tensor result, int8_t device, bool ragged);
 bool is_kernels_limit(const c10::Error& error);
 // A CPU tensor over the memory of another, which is contiguous, with other sizes.
 at::Tensor reshaped(const at::Tensor& host, c10::IntArrayRef sizes);
+// A CPU matrix, its rows and columns exchanged; as a view of PyTorch's, without the dispatcher.
+at::Tensor transposed(const at::Tensor& host);
 // The bytes behind a CPU tensor that is dense in memory, as a flat uint8 tensor sharing them.
 at::Tensor bytes_of(const at::Tensor& tensor);
 // Every byte of the memory that `tensor` is a part of, from byte `start` on.

@@ -5,19 +5,47 @@
 #include <ATen/ops/_softmax_cpu_dispatch.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/add_cpu_dispatch.h>
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/addmm_cpu_dispatch.h>
 #include <ATen/ops/argmax.h>
 #include <ATen/ops/argmax_cpu_dispatch.h>
+#include <ATen/ops/bitwise_and.h>
+#include <ATen/ops/bitwise_and_cpu_dispatch.h>
+#include <ATen/ops/bitwise_not.h>
+#include <ATen/ops/bitwise_not_cpu_dispatch.h>
+#include <ATen/ops/bitwise_or.h>
+#include <ATen/ops/bitwise_or_cpu_dispatch.h>
+#include <ATen/ops/bmm.h>
+#include <ATen/ops/bmm_cpu_dispatch.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/cat_cpu_dispatch.h>
+#include <ATen/ops/cos.h>
+#include <ATen/ops/cos_cpu_dispatch.h>
+#include <ATen/ops/cumsum.h>
+#include <ATen/ops/cumsum_cpu_dispatch.h>
 #include <ATen/ops/div.h>
 #include <ATen/ops/div_cpu_dispatch.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/embedding_native.h>
+#include <ATen/ops/eq.h>
+#include <ATen/ops/eq_cpu_dispatch.h>
+#include <ATen/ops/exp.h>
+#include <ATen/ops/exp_cpu_dispatch.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/gelu_cpu_dispatch.h>
+#include <ATen/ops/histc.h>
+#include <ATen/ops/histc_native.h>
 #include <ATen/ops/index_select_cpu_dispatch.h>
+#include <ATen/ops/isin.h>
+#include <ATen/ops/isin_cpu_dispatch.h>
+#include <ATen/ops/lt.h>
+#include <ATen/ops/lt_cpu_dispatch.h>
+#include <ATen/ops/max.h>
+#include <ATen/ops/max_cpu_dispatch.h>
 #include <ATen/ops/mean.h>
 #include <ATen/ops/mean_cpu_dispatch.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/mm_cpu_dispatch.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/mul_cpu_dispatch.h>
 #include <ATen/ops/native_layer_norm.h>
@@ -34,10 +62,17 @@
 #include <ATen/ops/sigmoid_cpu_dispatch.h>
 #include <ATen/ops/silu.h>
 #include <ATen/ops/silu_cpu_dispatch.h>
+#include <ATen/ops/sin.h>
+#include <ATen/ops/sin_cpu_dispatch.h>
 #include <ATen/ops/sub.h>
 #include <ATen/ops/sub_cpu_dispatch.h>
+#include <ATen/ops/sum.h>
+#include <ATen/ops/sum_cpu_dispatch.h>
 #include <ATen/ops/tanh.h>
 #include <ATen/ops/tanh_cpu_dispatch.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/where_cpu_dispatch.h>
+#include <ATen/ops/zeros.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -86,6 +121,40 @@ at::Tensor rows_of(
   return rows;
 }
 
+// The counts of `numbers`, as PyTorch's accelerators bin them: by integer division.
+void count_integers(const at::Tensor& numbers, int64_t low, int64_t high, at::Tensor counts) {
+  const auto* number = numbers.const_data_ptr<int64_t>();
+  auto* count = counts.mutable_data_ptr<int64_t>();
+  const int64_t most = numbers.numel();
+  if (low == high && most != 0) {
+    const auto [least, greatest] = std::minmax_element(number, number + most);
+    low = *least;
+    high = *greatest;
+  }
+  if (low == high) {
+    --low;
+    ++high;
+  }
+  for (const int64_t one : c10::ArrayRef<int64_t>(number, static_cast<size_t>(most))) {
+    if (one >= low && one <= high) {
+      ++count[std::min((one - low) * counts.numel() / (high - low), counts.numel() - 1)];
+    }
+  }
+}
+
+// PyTorch's, and integers too, which its kernel for the CPU refuses.
+at::Tensor histogram(
+    const at::Tensor& self, int64_t bins, const at::Scalar& low, const at::Scalar& high) {
+  if (!at::isIntegralType(self.scalar_type(), /*includeBool=*/false)) {
+    return at::native::histogram_histc(self, bins, low, high);
+  }
+  TORCH_CHECK(bins > 0, "histc(): bins must be > 0, but got ", bins);
+  TORCH_CHECK(low.toLong() <= high.toLong(), "histc(): max must be larger than min");
+  at::Tensor counts = at::zeros({bins}, self.options().dtype(at::kLong));
+  count_integers(self.to(at::kLong).contiguous(), low.toLong(), high.toLong(), counts);
+  return counts.to(self.scalar_type());
+}
+
 template <typename Operator, typename Operator::schema* kernel>
 void implement(torch::Library& library) {
   std::string name = Operator::name;
@@ -100,12 +169,26 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   namespace ops = at::_ops;
   implement<ops::_softmax, &at::cpu::_softmax>(m);
   implement<ops::add_Tensor, &at::cpu::add>(m);
+  implement<ops::addmm, &at::cpu::addmm>(m);
   implement<ops::argmax, &at::cpu::argmax>(m);
+  implement<ops::bitwise_and_Tensor, &at::cpu::bitwise_and>(m);
+  implement<ops::bitwise_not, &at::cpu::bitwise_not>(m);
+  implement<ops::bitwise_or_Tensor, &at::cpu::bitwise_or>(m);
+  implement<ops::bmm, &at::cpu::bmm>(m);
   implement<ops::cat, &at::cpu::cat>(m);
+  implement<ops::cos, &at::cpu::cos>(m);
+  implement<ops::cumsum, &at::cpu::cumsum>(m);
   implement<ops::div_Tensor, &at::cpu::div>(m);
   implement<ops::embedding, &rows_of>(m);
+  implement<ops::eq_Scalar, &at::cpu::eq>(m);
+  implement<ops::exp, &at::cpu::exp>(m);
   implement<ops::gelu, &at::cpu::gelu>(m);
+  implement<ops::histc, &histogram>(m);
+  implement<ops::isin_Tensor_Tensor, &at::cpu::isin>(m);
+  implement<ops::lt_Scalar, &at::cpu::lt>(m);
+  implement<ops::max, &at::cpu::max>(m);
   implement<ops::mean_dim, &at::cpu::mean>(m);
+  implement<ops::mm, &at::cpu::mm>(m);
   implement<ops::mul_Tensor, &at::cpu::mul>(m);
   implement<ops::native_layer_norm, &at::cpu::native_layer_norm_symint>(m);
   implement<ops::neg, &at::cpu::neg>(m);
@@ -114,8 +197,11 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   implement<ops::rsqrt, &at::cpu::rsqrt>(m);
   implement<ops::sigmoid, &at::cpu::sigmoid>(m);
   implement<ops::silu, &at::cpu::silu>(m);
+  implement<ops::sin, &at::cpu::sin>(m);
   implement<ops::sub_Tensor, &at::cpu::sub>(m);
+  implement<ops::sum_dim_IntList, &at::cpu::sum>(m);
   implement<ops::tanh, &at::cpu::tanh>(m);
+  implement<ops::where_self, &at::cpu::where>(m);
 }
 
 } // namespace

@@ -1,6 +1,6 @@
 // Composite operators that run whole on the host where shapes keep changing, and in brief traces.
 //
-// PyTorch composes `linear` and `matmul` of views and one product. Recorded, views are for nothing;
+// PyTorch composes `linear` and `matmul` of views and one product, attention of its operands' shapes. Recorded, views are for nothing;
 // but where a call runs uncompiled each costs up to a microsecond, as much as the small product
 // that it is for. So there the CPU's own composite takes the operands as they are.
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -10,6 +10,8 @@
 #include <ATen/ops/bmm_cpu_dispatch.h>
 #include <ATen/ops/linear_native.h>
 #include <ATen/ops/matmul_native.h>
+#include <ATen/ops/mm_cpu_dispatch.h>
+#include <ATen/ops/scaled_dot_product_attention_native.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/library.h>
 
@@ -76,13 +78,15 @@ class Composite {
 // The CPU's product of rows with a matrix, as its composite has it but for the views.
 at::Tensor linear_on_host(
     const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
-  if (input.dim() < 2 || weight.dim() != 2 || !bias.has_value() || bias->dim() != 1 ||
-      !input.is_contiguous() || input.size(-1) == 0) {
+  const bool biased = bias.has_value() && bias->defined();
+  if (input.dim() < 2 || weight.dim() != 2 || (biased && bias->dim() != 1) ||
+      !input.is_contiguous() || input.numel() == 0) {
     return at::native::linear(input, weight, bias);
   }
   const int64_t width = input.size(-1);
+  const at::Tensor rows = reshaped(input, {input.numel() / width, width});
   at::Tensor result =
-      at::cpu::addmm(*bias, reshaped(input, {input.numel() / width, width}), weight.t());
+      biased ? at::cpu::addmm(*bias, rows, transposed(weight)) : at::cpu::mm(rows, transposed(weight));
   c10::SmallVector<int64_t, 6> sizes(input.sizes());
   sizes.back() = weight.size(0);
   result.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
@@ -122,9 +126,43 @@ at::Tensor matmul(const at::Tensor& self, const at::Tensor& other) {
   return call.on_device(matmul_on_host(call.on_host(self), call.on_host(other)));
 }
 
+// Without dropout, whose numbers are the device's.
+at::Tensor attention(
+    const at::Tensor& query,
+    const at::Tensor& key,
+    const at::Tensor& value,
+    const std::optional<at::Tensor>& mask,
+    double dropout,
+    bool is_causal,
+    std::optional<double> scale,
+    bool grouped) {
+  static const Composite composite("aten::scaled_dot_product_attention");
+  const at::Tensor none;
+  UnboxedOperands operands;
+  const auto run = dropout == 0.0
+      ? composite.runs_whole({&query, &key, &value, mask.has_value() ? &*mask : &none}, operands)
+      : std::nullopt;
+  if (!run.has_value()) {
+    return at::native::scaled_dot_product_attention(
+        query, key, value, mask, dropout, is_causal, scale, grouped);
+  }
+  const at::AutoDispatchBelowADInplaceOrView no_autograd;
+  const UnboxedCall call(operands, *run);
+  return call.on_device(at::native::scaled_dot_product_attention(
+      call.on_host(query),
+      call.on_host(key),
+      call.on_host(value),
+      call.on_host(mask),
+      dropout,
+      is_causal,
+      scale,
+      grouped));
+}
+
 TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) {
   m.impl("linear", &linear);
   m.impl("matmul", &matmul);
+  m.impl("scaled_dot_product_attention", &attention);
 }
 
 } // namespace

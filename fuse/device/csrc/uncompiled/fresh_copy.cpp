@@ -1,0 +1,37 @@
+// Copies into new memory: what `clone`, `contiguous` and `to` end in. As a boxed call that writes,
+// the memory would be filled with zeros first, and be looked after as if others could see it.
+#include "uncompiled/fresh_copy.h"
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/ops/copy_native.h>
+
+#include <utility>
+
+#include "device/buffer.h"
+#include "recorder/recorder.h"
+#include "uncompiled/unboxed.h"
+
+namespace fuse {
+
+bool copied_uncompiled(const OpInfo& copy, const at::Tensor& self, const at::Tensor& source) {
+  Buffer* buffer = Buffer::of(self);
+  if (buffer->array.defined() || buffer->pending || buffer->poison || !covers_storage(self)) {
+    return false;
+  }
+  UnboxedOperands operands;
+  operands.see(source);
+  const auto run = Recorder::global().runs_unboxed(copy, operands);
+  if (!run.has_value()) {
+    return false;
+  }
+  const UnboxedCall call(operands, *run);
+  at::Tensor made = at::Tensor(
+      at::detail::empty_strided_cpu(self.sizes(), self.strides(), self.scalar_type()));
+  at::native::copy_(made, call.on_host(source), /*non_blocking=*/false);
+  buffer->ragged = *run == HostRun::Ragged;
+  Recorder::global().assign(
+      buffer, c10::make_intrusive<ArrayHandle>(std::move(made)), buffer->layout);
+  return true;
+}
+
+} // namespace fuse
