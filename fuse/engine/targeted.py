@@ -24,6 +24,7 @@ from fuse.engine.plans import Plans
 from fuse.engine.pool import Pool
 from fuse.plan.plan import Plan
 from fuse.trace.node import Leaf, Node
+from fuse.trace.renumber import renumber
 
 THREADS: Final = 2
 """Chunks that are compiled at once; each waits for a process of the compiler."""
@@ -201,7 +202,8 @@ class Targeted:
 
 
 def single(node: Node) -> Chunk:
-    """A chunk of one operation, which reads its operands as they lie."""
+    """A chunk of one operation, operands as they lie: the same one for equal operations."""
+    (node,), _ = renumber([node])
     layouts = {one.value: one.layout for one in node.operands if one.initialised}
     inputs = tuple(Leaf(value, layout) for value, layout in layouts.items())
     slots = {old: at for at, (_, old) in enumerate(node.dynamic)}

@@ -254,6 +254,16 @@ def test_equal_chunks_are_compiled_once(fake: Make) -> None:
     assert len(texts) == len(set(texts))
 
 
+def test_equal_operations_are_compiled_alone_once(fake: Make) -> None:
+    """A product of eight layers with an odd width, for advice: one before and one after."""
+    target = fake()
+    net = nn.Sequential(*(nn.Linear(96, 96) for _ in range(8))).to("tpu").requires_grad_(False)
+    x = torch.ones(128, 96).to("tpu")
+    fuse.compile_for("fake", lambda: net(x).sum().item())
+    alone = [chunk for chunk in target.compiled if chunk.nodes[0].target == "addmm"]
+    assert [len(chunk.nodes) for chunk in alone if len(chunk.nodes) == 1] == [1, 1]
+
+
 def test_what_the_function_raises_is_raised_and_the_target_is_gone(fake: Make) -> None:
     fake()
 
