@@ -153,6 +153,13 @@ def test_moves_of_every_dtype() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("size", [3, 4])
+@pytest.mark.parametrize("function", [reductions, moves])
+def test_every_collective_on_more_ranks(function: Any, size: int) -> None:
+    passes(function, size, seconds=300)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("function", [reductions_of_other_sizes, moves_of_other_sizes])
 def test_other_sizes(function: Any) -> None:
     passes(function, 2)
@@ -240,6 +247,68 @@ def forms(rank: int, size: int) -> None:
 @pytest.mark.slow
 def test_forms() -> None:
     passes(forms, 2)
+
+
+def parts(rank: int, size: int) -> None:
+    """What is written to is a part of a tensor, and ranks' parts have sizes of their own; again and
+    again, for a stream that is known runs in other ways than one that is not."""
+    lengths = [2 + other for other in range(size)]
+    total = sum(lengths)
+    for step in range(8):
+        mine = torch.full((lengths[rank], 3), float(rank + step), device="tpu")
+        expected = torch.tensor([float(other + step) for other in range(size)])
+        base = torch.zeros(4, 6, device="tpu")
+        dist.all_reduce(base[1:3].fill_(rank + 1))
+        same(base[1:3], torch.full((2, 6), float(sum(range(1, size + 1)))))
+        same(base[0], torch.zeros(6))
+        out = torch.empty(2 * size, 3, device="tpu")
+        dist.all_gather(list(out.chunk(size)), mine[:2])
+        same(out, expected.repeat_interleave(2)[:, None].expand(-1, 3))
+        out = torch.empty(total, 3, device="tpu")
+        work = dist.all_gather(list(out.split(lengths)), mine, async_op=bool(step % 2))
+        if work is not None:
+            work.wait()
+        same(out, expected.repeat_interleave(torch.tensor(lengths))[:, None].expand(-1, 3))
+        share = torch.empty(lengths[rank], 3, device="tpu")
+        whole = torch.full((total, 3), float(rank + step), device="tpu")
+        dist.reduce_scatter(share, list(whole.split(lengths)))
+        same(share, torch.full((lengths[rank], 3), float(expected.sum())))
+        peer, source = (rank + 1) % size, (rank - 1) % size
+        got = torch.zeros(3, 3, device="tpu")
+        ops = [
+            dist.P2POp(dist.irecv, got[1], source),
+            dist.P2POp(dist.isend, mine[0].clone(), peer),
+        ]
+        for work in dist.batch_isend_irecv(ops):
+            work.wait()
+        same(got, torch.tensor([0.0, source + step, 0.0])[:, None].expand(3, 3))
+
+
+@pytest.mark.parametrize(
+    ("size", "compiles", "form"),
+    [
+        (2, "background", "auto"),
+        *(
+            pytest.param(*one, marks=pytest.mark.slow)
+            for one in ((3, "wait", "auto"), (2, "background", "xla"))
+        ),
+    ],
+)
+def test_parts_of_tensors(size: int, compiles: str, form: str) -> None:
+    passes(parts, size, seconds=200, FUSE_COMPILE=compiles, FUSE_COLLECTIVES=form)
+
+
+def profiled(rank: int, size: int) -> None:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        for _ in range(3):
+            dist.all_reduce(torch.ones(4, device="tpu"), async_op=True).wait()
+    found = [event for event in profile.events() if event.name == "tpu_dist:all_reduce"]
+    assert len(found) == 3 and all(event.is_async for event in found), profile.events()
+
+
+@pytest.mark.slow
+def test_the_profiler_notes_collectives() -> None:
+    passes(profiled, 2)
 
 
 def others(rank: int, size: int) -> None:

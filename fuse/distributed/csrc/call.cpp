@@ -2,20 +2,32 @@
 
 #include <c10/core/ScalarType.h>
 
+#include <string>
+
 namespace fuse::distributed {
 
+namespace {
+
+constexpr const char* kEvents[] = {
+    "tpu_dist:all_reduce",
+    "tpu_dist:broadcast",
+    "tpu_dist:reduce",
+    "tpu_dist:all_gather",
+    "tpu_dist:gather",
+    "tpu_dist:scatter",
+    "tpu_dist:reduce_scatter",
+    "tpu_dist:all_to_all",
+    "tpu_dist:barrier"};
+constexpr size_t kPrefix = std::char_traits<char>::length("tpu_dist:");
+
+} // namespace
+
+const char* event_name(Kind kind) {
+  return kEvents[static_cast<size_t>(kind)];
+}
+
 const char* kind_name(Kind kind) {
-  static constexpr const char* names[] = {
-      "all_reduce",
-      "broadcast",
-      "reduce",
-      "all_gather",
-      "gather",
-      "scatter",
-      "reduce_scatter",
-      "all_to_all",
-      "barrier"};
-  return names[static_cast<size_t>(kind)];
+  return event_name(kind) + kPrefix;
 }
 
 std::string dtype_name(c10::ScalarType dtype) {

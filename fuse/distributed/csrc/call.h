@@ -24,6 +24,8 @@ enum class Kind : uint8_t {
   Barrier
 };
 const char* kind_name(Kind kind);
+// What PyTorch's profiler calls it: "tpu_dist:all_reduce".
+const char* event_name(Kind kind);
 
 // A tensor that a call reads: its value when the call was made.
 struct Source {
@@ -37,6 +39,7 @@ struct Source {
 struct Target {
   at::Tensor tensor;
   Opaque promised; // null for one on the CPU
+  at::Tensor whole; // what gets the value, where the tensor is a part of a storage
 };
 
 // Sources and targets are flat and row-major for whoever carries the call out. Their numbers:
@@ -48,6 +51,7 @@ struct Target {
 //   AllToAll                       as many as there are parts: one a rank, or one for all
 struct Call {
   Kind kind = Kind::Barrier;
+  const char* name = nullptr; // what the user called, where another kind carries it out
   c10d::ReduceOp reduction;
   int root = -1;
   size_t parts = 1;

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <sstream>
 
 #include "released.h"
@@ -37,6 +38,26 @@ std::vector<at::Tensor> flattened(const std::vector<std::vector<at::Tensor>>& li
     all.insert(all.end(), list.begin(), list.end());
   }
   return all;
+}
+
+// Whether all have as many elements as the first.
+bool alike(const std::vector<at::Tensor>& tensors) {
+  return std::all_of(tensors.begin(), tensors.end(), [&](const at::Tensor& tensor) {
+    return tensor.numel() == tensors.front().numel();
+  });
+}
+
+using Pieces = std::vector<std::pair<at::Tensor, at::Tensor>>;
+
+// Targets that are parts of a storage, each with what gets its value, which the call lets go of.
+Pieces pieces_of(Call& call) {
+  Pieces pieces;
+  for (Target& target : call.targets) {
+    if (target.whole.defined()) {
+      pieces.emplace_back(target.tensor, std::exchange(target.whole, at::Tensor()));
+    }
+  }
+  return pieces;
 }
 
 void check_one(const std::vector<at::Tensor>& tensors, const char* what) {
@@ -129,10 +150,10 @@ void Group::write(Call& call, const at::Tensor& tensor) {
       !tensor.is_conj() && !tensor.is_neg(),
       kind_name(call.kind),
       ": a result cannot be written to a conjugate or negative view; call resolve_conj() first");
-  Target target{tensor, {}};
+  Target target{tensor, {}, {}};
   if (tensor.is_privateuseone()) {
     call.on_device = true;
-    target.promised = runner_->host().values().promise(tensor);
+    target.promised = runner_->host().values().promise(tensor, target.whole);
   }
   call.targets.push_back(std::move(target));
 }
@@ -141,7 +162,7 @@ Group::Pending Group::issue(
     Call call, c10d::OpType type, const std::string& sizes, Tensors outputs, bool async) {
   const Released released;
   std::ostringstream head;
-  head << kind_name(call.kind);
+  head << (call.name != nullptr ? call.name : kind_name(call.kind));
   if (call.kind == Kind::AllReduce || call.kind == Kind::Reduce ||
       call.kind == Kind::ReduceScatter) {
     head << '.' << reduction_name(call.reduction);
@@ -170,7 +191,13 @@ Group::Pending Group::issue(
   }
   const std::string line = runner_->host().line();
   call.text += line.empty() ? "" : " at " + line;
-  return noted(runner_->add(std::move(call), type, std::move(outputs), !async && !coalescing_));
+  const Pieces pieces = pieces_of(call);
+  const bool waits = !async && !coalescing_ && pieces.empty();
+  const Pending work = noted(runner_->add(std::move(call), type, std::move(outputs), waits));
+  for (const auto& [tensor, whole] : pieces) {
+    runner_->host().values().place(tensor, whole);
+  }
+  return work;
 }
 
 // A call between startCoalescing and endCoalescing is a part of what that returns.
@@ -280,7 +307,26 @@ Group::Pending Group::allgather(
   if (size_ == 1) {
     return gather_all(flattened(outputs), inputs, 1, options.timeout, options.asyncOp);
   }
+  if (outputs.size() == 1 && outputs[0].size() == ranks && !alike(outputs[0])) {
+    return gather_uneven(outputs[0], inputs[0], options);
+  }
   return gather_all(flattened(outputs), inputs, ranks, options.timeout, options.asyncOp);
+}
+
+// Everybody's part goes to everybody, as all_to_all compares and moves parts of other sizes.
+Group::Pending Group::gather_uneven(
+    const Tensors& outputs, const at::Tensor& input, const c10d::AllgatherOptions& options) {
+  const at::Tensor& own = outputs[static_cast<size_t>(rank_)];
+  check_size(own.numel() == input.numel(), "all_gather", texts_of(outputs), text_of(input));
+  Call call = begin(Kind::AllToAll, options.timeout);
+  call.name = "all_gather";
+  call.parts = outputs.size();
+  for (const at::Tensor& output : outputs) {
+    check_alike(output, input, "all_gather");
+    call.sent.push_back(input.numel());
+    call.received.push_back(output.numel());
+  }
+  return all_to_all(outputs, Tensors(outputs.size(), input), std::move(call), options.asyncOp);
 }
 
 Group::Pending Group::allgather_coalesced(
@@ -378,8 +424,36 @@ Group::Pending Group::scatter_reduced(
   return issue(std::move(call), c10d::OpType::REDUCE_SCATTER, texts_of(outputs), outputs, async);
 }
 
+// A part for each rank, of sizes of their own: one after the other is reduced.
+Group::Pending Group::scatter_uneven(
+    const at::Tensor& output, const Tensors& inputs, const c10d::ReduceScatterOptions& options) {
+  const at::Tensor& own = inputs[static_cast<size_t>(rank_)];
+  check_size(own.numel() == output.numel(), "reduce_scatter", text_of(output), texts_of(inputs));
+  std::vector<Pending> works;
+  for (int root = 0; root < size_; ++root) {
+    const at::Tensor& input = inputs[static_cast<size_t>(root)];
+    check_alike(output, input, "reduce_scatter");
+    Call call = begin(Kind::Reduce, options.timeout);
+    call.name = "reduce_scatter";
+    call.root = root;
+    call.reduction = options.reduceOp;
+    read(call, input);
+    if (rank_ == root) {
+      write(call, output);
+    }
+    const Tensors given = rank_ == root ? Tensors{output} : Tensors();
+    works.push_back(
+        issue(std::move(call), c10d::OpType::REDUCE_SCATTER, text_of(input), given, true));
+  }
+  return c10::make_intrusive<Together>(rank_, std::move(works));
+}
+
 Group::Pending Group::reduce_scatter(
     Tensors& outputs, Lists& inputs, const c10d::ReduceScatterOptions& options) {
+  if (outputs.size() == 1 && inputs.size() == 1 && inputs[0].size() == static_cast<size_t>(size_) &&
+      !alike(inputs[0])) {
+    return scatter_uneven(outputs[0], inputs[0], options);
+  }
   return scatter_reduced(
       outputs,
       flattened(inputs),
@@ -489,6 +563,7 @@ Group::Pending Group::receive(Tensors& tensors, int from, int tag) {
   const at::Tensor& tensor = tensors[0];
   Call call;
   write(call, tensor);
+  const Pieces pieces = pieces_of(call);
   at::Tensor flat = at::empty({tensor.numel()}, at::TensorOptions().dtype(tensor.scalar_type()));
   Tensors received{flat.view(at::kByte)};
   auto gloo = runner_->gloo();
@@ -520,6 +595,14 @@ Group::Pending Group::receive(Tensors& tensors, int from, int tag) {
     target = Target(); // see Completion
     completion->complete(error);
   });
+  if (!pieces.empty()) {
+    // Not before: what is sent next must not have to wait for what comes.
+    work->set_after([runner = runner_, pieces] {
+      for (const auto& [part, whole] : pieces) {
+        runner->host().values().place(part, whole);
+      }
+    });
+  }
   return noted(work);
 }
 

@@ -114,6 +114,10 @@ class Group final : public c10d::Backend {
       size_t parts,
       std::chrono::milliseconds timeout,
       bool async);
+  Pending gather_uneven(
+      const Tensors& outputs, const at::Tensor& input, const c10d::AllgatherOptions& options);
+  Pending scatter_uneven(
+      const at::Tensor& output, const Tensors& inputs, const c10d::ReduceScatterOptions& options);
   Pending scatter_reduced(
       const Tensors& outputs,
       const Tensors& inputs,

@@ -43,7 +43,8 @@ c10::intrusive_ptr<Work> Runner::add(
   TORCH_CHECK_WITH(
       DistBackendError, !stopped_, call.text, ": the process group ", name_, " has been destroyed");
   call.number = ++numbers_;
-  auto work = c10::make_intrusive<Work>(rank_, type, call.number, std::move(outputs));
+  auto work = c10::make_intrusive<Work>(
+      rank_, type, call.number, std::move(outputs), event_name(call.kind));
   work->set_helper([self = weak_from_this()] {
     const auto runner = self.lock();
     return runner != nullptr && runner->help();

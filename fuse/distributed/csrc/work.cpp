@@ -26,6 +26,9 @@ void settle(
 } // namespace
 
 void Completion::complete(std::exception_ptr error) {
+  if (const auto end = std::exchange(end_, nullptr)) {
+    end();
+  }
   std::unique_lock<std::mutex> lock(mutex_);
   done_ = true;
   error_ = error;
@@ -76,8 +79,15 @@ c10::intrusive_ptr<c10::ivalue::Future> Completion::future(const std::vector<at:
   return future_;
 }
 
-Work::Work(int rank, c10d::OpType type, uint64_t number, std::vector<at::Tensor> outputs)
-    : c10d::Work(rank, type), number_(number), outputs_(std::move(outputs)) {}
+Work::Work(
+    int rank,
+    c10d::OpType type,
+    uint64_t number,
+    std::vector<at::Tensor> outputs,
+    const char* event)
+    : c10d::Work(rank, type, event), number_(number), outputs_(std::move(outputs)) {
+  completion_->set_end(std::exchange(recordFunctionEndCallback_, nullptr));
+}
 
 bool Work::wait(std::chrono::milliseconds timeout) {
   try {
@@ -105,6 +115,27 @@ bool Work::wait_for(std::chrono::milliseconds timeout) {
       " ms");
   if (const std::exception_ptr error = completion_->error()) {
     std::rethrow_exception(error);
+  }
+  finish_here();
+  return true;
+}
+
+void Work::finish_here() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  const auto after = std::exchange(after_, nullptr);
+  lock.unlock();
+  if (after) {
+    after();
+  }
+}
+
+bool Work::isCompleted() {
+  if (!completion_->done()) {
+    return false;
+  }
+  if (!completion_->error()) {
+    const Released released;
+    finish_here();
   }
   return true;
 }

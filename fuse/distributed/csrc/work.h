@@ -15,6 +15,10 @@ namespace fuse::distributed {
 // which values are alive is part of what a program's executables are found by.
 class Completion final {
  public:
+  // Called once, when it ends; before anybody has been told.
+  void set_end(std::function<void()> end) {
+    end_ = std::move(end);
+  }
   // `error` is null where all went well.
   void complete(std::exception_ptr error);
   bool done();
@@ -29,6 +33,7 @@ class Completion final {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool done_ = false;
+  std::function<void()> end_;
   std::exception_ptr error_;
   c10::intrusive_ptr<c10::ivalue::Future> future_; // once somebody has asked for it
   std::vector<at::Tensor> value_;
@@ -37,7 +42,13 @@ class Completion final {
 // Final.
 class Work final : public c10d::Work {
  public:
-  Work(int rank, c10d::OpType type, uint64_t number, std::vector<at::Tensor> outputs);
+  // `event`: what the profiler calls it, a text that stays; or null.
+  Work(
+      int rank,
+      c10d::OpType type,
+      uint64_t number,
+      std::vector<at::Tensor> outputs,
+      const char* event = nullptr);
 
   const std::shared_ptr<Completion>& completion() {
     return completion_;
@@ -46,14 +57,16 @@ class Work final : public c10d::Work {
   void set_helper(std::function<bool()> helper) {
     helper_ = std::move(helper);
   }
+  // What the first thread that has waited does, or has seen that it is complete.
+  void set_after(std::function<void()> after) {
+    after_ = std::move(after);
+  }
   // Where what is received came from.
   void set_source(std::function<int()> source) {
     source_ = std::move(source);
   }
 
-  bool isCompleted() override {
-    return completion_->done();
-  }
+  bool isCompleted() override;
   bool isSuccess() const override {
     return completion_->done() && !completion_->error();
   }
@@ -79,11 +92,13 @@ class Work final : public c10d::Work {
 
  private:
   bool wait_for(std::chrono::milliseconds timeout);
+  void finish_here();
 
   uint64_t number_;
   std::vector<at::Tensor> outputs_;
   std::shared_ptr<Completion> completion_ = std::make_shared<Completion>();
   std::function<bool()> helper_;
+  std::function<void()> after_;
   std::function<int()> source_;
 };
 

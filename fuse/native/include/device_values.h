@@ -25,8 +25,11 @@ struct DeviceValues {
   // the value is in host memory, or not all of its storage. A new reference. GIL held.
   PyObject* (*array)(const Opaque& taken);
   // Gives `tensor` a value that is still to come, its elements row-major. Whoever reads it
-  // waits for `fulfil` or `fail`.
-  Opaque (*promise)(const at::Tensor& tensor);
+  // waits for `fulfil` or `fail`. Where it is a part of a storage, or in another order, `whole`
+  // becomes the tensor that gets the value, and `tensor` has it once `place` has been called: by
+  // then somebody must be on the way to fulfil it, for what is not recorded waits for it there.
+  Opaque (*promise)(const at::Tensor& tensor, at::Tensor& whole);
+  void (*place)(const at::Tensor& tensor, const at::Tensor& whole);
   // The promised value: dense host memory that nobody writes to any more. No GIL needed.
   void (*fulfil)(const Opaque& promised, at::Tensor host);
   // The same as a backend array of the tensor's shape. GIL held.

@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 NO_NCCL: Final = "asks PyTorch for NCCL by name, which this build of PyTorch lacks"
-UNEVEN: Final = "gathers or scatters parts of different sizes, which only NCCL does"
 SPARSE: Final = "the device has dense tensors only"
 ONE_DEVICE: Final = "expects each process to see every rank's device; here it sees its own"
 NAMES: Final = "compares what PyTorch calls a backend that it does not know itself: custom"
-PROFILER: Final = "expects the profiler's record of each collective, which is not written yet"
 TO_ITSELF: Final = "sends from a rank to itself: gloo, by which such calls go, has no such pair"
 ENDS: Final = "takes the default group down and makes it again at an address that is taken"
 GLOO_ALONE: Final = "PyTorch's monitored_barrier takes gloo alone, or expects gloo's words"
@@ -23,14 +21,11 @@ REASONS: Final[dict[str, str]] = {
     "test_batch_isend_irecv_no_rank_zero_nccl": TO_ITSELF,
     "test_batch_isend_irecv_mixed_backend_err": NO_NCCL,
     "test_nccl_high_priority_stream": NO_NCCL,
-    "test_reduce_scatter_v_cuda": UNEVEN,
-    "test_all_gather_v_cuda": UNEVEN,
     "test_sparse_all_reduce_sum": SPARSE,
     "test_sparse_all_reduce_sum_cuda": SPARSE,
     "test_compute_bucket_assignment_by_size_sparse_error_without_logger": SPARSE,
     "test_ddp_logging_data_cpu": NAMES,
     "test_ddp_logging_data_gpu": NAMES,
-    "test_ddp_profiling_torch_profiler": PROFILER,
     "test_ddp_device": ONE_DEVICE,
     "test_ddp_uneven_inputs": SLOW,
     "test_monitored_barrier_gloo": GLOO_ALONE,

@@ -27,6 +27,9 @@ SILENCE = 120.0
 """Seconds without a result after which a test hangs; the first one has the start before it."""
 
 
+FRESH = frozenset({"test_3_level_hierarchical_model_averager"})
+"""Tests that count what their process has done: groups made, for one. Each begins new ranks."""
+
 ALONE = 25.0
 """Seconds that the others have once a rank has ended."""
 
@@ -60,7 +63,8 @@ def names() -> list[str]:
 def run(tests: list[str], size: int) -> Iterator[Outcome]:
     """Every test's outcome on ``size`` ranks."""
     while tests:
-        found = _until_one_fails(tests, size)
+        end = next((at for at in range(1, len(tests)) if tests[at] in FRESH), len(tests))
+        found = _until_one_fails(tests[:end], size)
         yield from found.values()
         tests = tests[len(found) :]
 

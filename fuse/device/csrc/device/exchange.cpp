@@ -91,7 +91,7 @@ PyObject* array(const Opaque& taken) {
   return static_cast<const Taken&>(*taken).array();
 }
 
-Opaque promise(const at::Tensor& tensor) {
+Opaque promise(const at::Tensor& tensor, at::Tensor& whole) {
   check_process();
   auto promised = c10::make_intrusive<ArrayHandle>(std::make_shared<Promise>());
   if (is_whole(tensor)) {
@@ -99,13 +99,15 @@ Opaque promise(const at::Tensor& tensor) {
     Recorder::global().assign(buffer, promised, layout_after_write(tensor, *buffer));
     return promised;
   }
-  // A part of a storage, or in another order: an operation writes to it what comes.
-  at::Tensor whole =
-      at::empty(tensor.sizes(), tensor.options().memory_format(at::MemoryFormat::Contiguous));
+  whole = at::empty(tensor.sizes(), tensor.options().memory_format(at::MemoryFormat::Contiguous));
   Buffer* buffer = Buffer::of(whole);
   Recorder::global().assign(buffer, promised, buffer->layout);
-  at::Tensor(tensor).copy_(whole);
   return promised;
+}
+
+void place(const at::Tensor& tensor, const at::Tensor& whole) {
+  const AnyShape recorded; // a copy that ran uncompiled would wait for the value here
+  at::Tensor(tensor).copy_(whole);
 }
 
 void fulfil(const Opaque& promised, at::Tensor host) {
@@ -121,7 +123,7 @@ void fail(const Opaque& promised, const std::string& why) {
   static_cast<ArrayHandle&>(*promised).fail(why);
 }
 
-const DeviceValues table{take, read, array, promise, fulfil, fulfil_array, fail};
+const DeviceValues table{take, read, array, promise, place, fulfil, fulfil_array, fail};
 
 } // namespace
 
