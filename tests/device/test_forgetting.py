@@ -35,7 +35,7 @@ for number, chosen in enumerate(itertools.product(steps, repeat=3)):
     before = fuse.stats()["compiles"]
     torch.testing.assert_close(hot(x).cpu(), hot(host))
     compiled.append(fuse.stats()["compiles"] - before)
-    seen.append(lazy.engine().planning._held.executables())
+    seen.append(lazy.engine().planning._held.executables()[0])
     known.append(fuse.stats()["known_calls"])
 stats = fuse.stats()
 gc.collect()
@@ -126,3 +126,48 @@ def test_a_place_whose_shapes_change_stays_uncompiled():
     assert prunes > 1
     assert compiled <= 12
     assert capped == {"mul.Tensor": 1}
+
+
+GROWTH = """
+import ctypes, gc, json
+from pathlib import Path
+import torch, fuse
+from fuse.device import lazy
+
+layer = torch.nn.TransformerEncoderLayer(32, 4, 64, batch_first=True).to("tpu").eval()
+
+def resident():
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+def serve(length):
+    with torch.no_grad():
+        return layer(torch.ones(2, length, 32, device="tpu")).sum().item()
+
+for length in range(3, 8):
+    serve(length)
+before, held = resident(), []
+for length in range(8, 8 + NUMBER):
+    serve(length)
+    held.append(lazy.engine().planning._held.executables()[1])
+tier = fuse.stats()["cache"]["memory"]["bytes"]
+print(json.dumps([max(held), tier, resident() - before, fuse.stats()["compiles"]]))
+"""
+
+
+@pytest.mark.parametrize("number", [12, pytest.param(60, marks=pytest.mark.slow)])
+def test_the_memory_of_executables_is_bounded(number: int, tmp_path: Path):
+    bound = 6_000_000  # three, of 2.4 MB each
+    printed = run(
+        GROWTH.replace("NUMBER", str(number)),
+        FUSE_CACHE_BYTES=str(bound),
+        FUSE_CACHE_DIR=str(tmp_path),
+    )
+    print(printed)
+    held, tier, grown, compiles = json.loads(printed.splitlines()[-1])
+    assert compiles >= number
+    assert held <= bound + 3_000_000  # counted when one more has been bound to its plan
+    assert tier <= bound
+    # The process held five when it was first looked at, and up to half of what is bounded is new.
+    assert grown < 2 * bound + 3_000_000
