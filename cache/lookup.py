@@ -14,7 +14,7 @@ from fuse.cache.counters import Counters
 from fuse.cache.errors import TierBypassError
 from fuse.cache.key import Key
 from fuse.cache.level import Level
-from fuse.cache.memory import Live, MemoryTier
+from fuse.cache.memory import Live, MemoryTier, weight
 from fuse.cache.preload import Loaded, Preloads, loaded
 from fuse.cache.writer import Writer
 
@@ -53,15 +53,18 @@ class Lookup:
     def keep(self, key: Key, value: Any, size: int, origin: str = "made") -> None:
         """Put an object into the memory tier; one that is too large is counted and left out."""
         try:
-            self.memory.put(key, Live(key, value, max(size, UNKNOWN_SIZE), origin))
+            self.memory.put(key, Live(key, value, max(weight(value, size), UNKNOWN_SIZE), origin))
             self.memory_counters.add("puts")
         except TierBypassError as error:
             self.memory_counters.add_reason("bypasses", error.reason)
 
     def resize(self, key: Key, size: int) -> None:
         """Tell the memory tier what an object counts, now that it is known."""
+        live = self.memory.peek(key)
+        if live is None:
+            return
         try:
-            self.memory.resize(key, max(size, UNKNOWN_SIZE))
+            self.memory.resize(key, max(weight(live.value, size), UNKNOWN_SIZE))
         except TierBypassError as error:
             self.memory_counters.add_reason("bypasses", error.reason)
 

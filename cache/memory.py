@@ -4,13 +4,33 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, replace
-from typing import Any, final
+from functools import cache
+from typing import Any, Protocol, final, runtime_checkable
 
 from cachetools import Cache, LRUCache
 
 from fuse.cache.errors import TierBypassError
 from fuse.cache.key import Key
 from fuse.cache.tier import Tier
+
+
+@runtime_checkable
+class Weighed(Protocol):
+    """An object that takes another amount of memory than its stored form."""
+
+    def held_bytes(self) -> int:
+        """What it takes now, as far as is known."""
+        ...
+
+
+@cache
+def _is_weighed(kind: type) -> bool:
+    return issubclass(kind, Weighed)  # 2 us, of a protocol
+
+
+def weight(value: Any, stored: int) -> int:
+    """The memory that an object takes, whose stored form has ``stored`` bytes."""
+    return int(value.held_bytes()) if _is_weighed(type(value)) else stored
 
 
 @final
@@ -21,7 +41,7 @@ class Live:
     Attributes:
         key: what it is the object of.
         value: the object itself.
-        size: the bytes it is counted with (its stored size, where known).
+        size: the bytes it is counted with: what it says itself, or its stored size where known.
         origin: the tier it was read from, or ``made``.
     """
 

@@ -26,7 +26,7 @@ class CacheSettings:
         directory: the disk tier's folder, or None for none.
         disk_bytes: the bound on the disk tier.
         memory_entries: a bound on the memory tier.
-        memory_bytes: another bound on the memory tier, by stored size where known.
+        memory_bytes: another bound on the memory tier: of the memory that its objects take.
         shared: a folder that several hosts mount, or a URL that fsspec knows, or None.
         shared_options: arguments for the URL's fsspec driver.
         key: the key of the shared tier's signatures, at least 16 bytes.

@@ -142,7 +142,7 @@ def memory_entries() -> int:
 
 
 def memory_bytes() -> int:
-    """``FUSE_CACHE_BYTES``: bytes of executables the memory tier holds (default 2 GiB)."""
+    """``FUSE_CACHE_BYTES``: memory of what the memory tier holds, and plans may (default 2 GiB)."""
     return _positive("FUSE_CACHE_BYTES", 2 << 30)
 
 

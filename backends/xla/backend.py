@@ -156,7 +156,9 @@ class XlaBackend(Backend):
         called = filter(None, (program_of(node.target) for node in chunk.nodes))
         storable = all(function.storable for function in called)
         loaded = compiled.runtime_executable()
-        return XlaExecutable(loaded, passing, self._stacks, compiled, storable)
+        return XlaExecutable(
+            loaded, passing, self._stacks, self.platform.held_bytes, compiled, storable
+        )
 
     def target(self, name: str) -> Target:  # noqa: D102
         return TpuTarget(parse(name))
@@ -179,7 +181,7 @@ class XlaBackend(Backend):
             return None
 
     def load(self, data: bytes) -> Any:  # noqa: D102
-        return XlaExecutable.load(data, self._stacks)
+        return XlaExecutable.load(data, self._stacks, self.platform.held_bytes)
 
     def put(self, data: np.ndarray, device: int) -> Any:  # noqa: D102
         return dispatch.placed(data, self.devices[device])

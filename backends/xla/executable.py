@@ -17,6 +17,7 @@ from fuse.backends.xla.passing import Passing
 from fuse.backends.xla.stacks import Row, Stacks, rows_of
 from fuse.trace.picker import picker
 
+Weigh = Callable[[int | None], int]
 _MAGIC: Final = b"fuse-xla-3\n"
 _LAPACK: Final = b"lapack_"  # what the names of jaxlib's kernels begin with
 
@@ -32,14 +33,18 @@ class XlaExecutable:
         loaded: Any,
         passing: Passing,
         stacks: Stacks,
+        weigh: Weigh,
         compiled: Any = None,
         storable: bool = True,
     ) -> None:
         """``loaded`` is the runtime's executable; ``compiled`` JAX's, where it compiled it.
 
-        One that is not ``storable`` calls back into this process.
+        ``weigh`` tells its memory from its stored size. One that is not ``storable`` calls back
+        into this process.
         """
         self._loaded = loaded
+        self._weigh = weigh
+        self._stored: int | None = None
         self.storable = storable
         self._passing = passing
         self._stacks = stacks
@@ -77,12 +82,18 @@ class XlaExecutable:
             opened += rows_of(array, count)
         return opened
 
+    def held_bytes(self) -> int:
+        """The memory that it takes on the host, as far as that can be told."""
+        return self._weigh(self._stored)
+
     def dump(self) -> bytes:
         """The executable as bytes: a short JSON head, then what XLA serialises."""
-        return stored(self._passing, self._loaded.serialize())
+        data = stored(self._passing, self._loaded.serialize())
+        self._stored = len(data)
+        return data
 
     @staticmethod
-    def load(data: bytes, stacks: Stacks) -> XlaExecutable:
+    def load(data: bytes, stacks: Stacks, weigh: Weigh) -> XlaExecutable:
         """The inverse of ``dump``. Raises ``ValueError`` for other bytes."""
         if not data.startswith(_MAGIC):
             raise ValueError("these bytes are no stored XLA executable")
@@ -104,7 +115,9 @@ class XlaExecutable:
             made=tuple(head["made"]),
             places=tuple(head["places"]),
         )
-        return XlaExecutable(loaded, passing, stacks)
+        executable = XlaExecutable(loaded, passing, stacks, weigh)
+        executable._stored = len(data)
+        return executable
 
 
 def stored(passing: Passing, serialised: bytes) -> bytes:

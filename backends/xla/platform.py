@@ -40,6 +40,10 @@ class Platform:
         """Labelled fields that executables depend on beside the program and XLA's version."""
         return {}
 
+    def held_bytes(self, stored: int | None) -> int:
+        """The host's memory that an executable takes of ``stored`` bytes, where that is known."""
+        return stored or 0
+
     def refuses(self, node: Node) -> str | None:
         """Why the platform's compiler cannot compile ``node``, where that is known."""
         return None

@@ -46,7 +46,7 @@ class Planning:
         self.targeted: Targeted | None = None
         self._ahead = config.start_ahead()
         self._plans = Plans(executables.cache, config.whole_trace())
-        self._held = HeldPlans(config.memory_entries(), half_of_all_maps())
+        self._held = HeldPlans(config.memory_entries(), config.memory_bytes(), half_of_all_maps())
         self._forms = Forms()
 
     def use(self, backend: Backend) -> None:

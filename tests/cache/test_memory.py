@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from contextlib import closing
+from pathlib import Path
+
 import pytest
 
-from fuse.cache import TierBypassError
-from fuse.cache.memory import Live, MemoryTier
+from fuse.cache import CacheSettings, TierBypassError, open_cache
+from fuse.cache.memory import Live, MemoryTier, weight
 from tests.cache.common import key_of
 
 A, B, C = key_of("a"), key_of("b"), key_of("c")
@@ -70,3 +73,34 @@ def test_a_size_learned_later_counts() -> None:
     memory.resize(A, 50)
     assert memory.usage() == (1, 100)
     assert memory.clear() == 1 and memory.usage() == (0, 0)
+
+
+class Heavy:
+    """Takes ten times what is stored of it."""
+
+    def __init__(self, stored: int) -> None:
+        self.stored = stored
+
+    def held_bytes(self) -> int:
+        return 10 * self.stored
+
+
+def test_an_object_that_knows_its_memory_is_counted_with_it() -> None:
+    assert weight(Heavy(3), 3) == 30
+    assert weight("text", 3) == 3
+
+
+def test_the_tier_counts_what_objects_take(tmp_path: Path) -> None:
+    cache = open_cache(CacheSettings(directory=tmp_path, memory_bytes=100))
+    with closing(cache):
+        for key, stored in ((A, 4), (B, 5)):
+            found = cache.get_or_make(
+                key,
+                load=lambda data: Heavy(len(data)),
+                make=lambda stored=stored: Heavy(stored),
+                dump=lambda heavy: b"x" * heavy.stored,
+            )
+            assert found.stored == stored
+        assert cache.stats()["tiers"]["memory"]["bytes"] == 90
+        cache.put(C, Heavy(2), lambda heavy: b"xx")
+        assert cache.stats()["tiers"]["memory"]["bytes"] == 70

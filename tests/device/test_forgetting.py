@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 from pathlib import Path
 
@@ -35,7 +36,7 @@ for number, chosen in enumerate(itertools.product(steps, repeat=3)):
     before = fuse.stats()["compiles"]
     torch.testing.assert_close(hot(x).cpu(), hot(host))
     compiled.append(fuse.stats()["compiles"] - before)
-    seen.append(lazy.engine().planning._held.executables())
+    seen.append(lazy.engine().planning._held.executables()[0])
     known.append(fuse.stats()["known_calls"])
 stats = fuse.stats()
 gc.collect()
@@ -126,3 +127,54 @@ def test_a_place_whose_shapes_change_stays_uncompiled():
     assert prunes > 1
     assert compiled <= 12
     assert capped == {"mul.Tensor": 1}
+
+
+GROWTH = """
+import ctypes, gc, json
+import torch, fuse
+from fuse.device import lazy
+
+class Info(ctypes.Structure):  # struct mallinfo2 of <malloc.h>
+    _fields_ = [(name, ctypes.c_size_t) for name in "abcdefg"] + [("used", ctypes.c_size_t)] + [
+        (name, ctypes.c_size_t) for name in "xy"]
+
+library = ctypes.CDLL(None)
+library.mallinfo2.restype = Info
+layer = torch.nn.TransformerEncoderLayer(32, 4, 64, batch_first=True).to("tpu").eval()
+
+def used():
+    gc.collect()
+    return library.mallinfo2().used
+
+def serve(length):
+    with torch.no_grad():
+        return layer(torch.ones(2, length, 32, device="tpu")).sum().item()
+
+for length in range(3, 8):
+    serve(length)
+before, held = used(), []
+for length in range(8, 8 + NUMBER):
+    serve(length)
+    held.append(lazy.engine().planning._held.executables()[1])
+tier = fuse.stats()["cache"]["memory"]["bytes"]
+print(json.dumps([max(held), tier, used() - before, fuse.stats()["compiles"]]))
+"""
+
+
+@pytest.mark.skipif(
+    not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="this C library does not tell what is used"
+)
+@pytest.mark.parametrize("number", [12, pytest.param(60, marks=pytest.mark.slow)])
+def test_the_memory_of_executables_is_bounded(number: int, tmp_path: Path):
+    bound = 6_000_000  # two or three, of 2.4 MB each
+    printed = run(
+        GROWTH.replace("NUMBER", str(number)),
+        FUSE_CACHE_BYTES=str(bound),
+        FUSE_CACHE_DIR=str(tmp_path),
+    )
+    held, tier, grown, compiles = json.loads(printed.splitlines()[-1])
+    assert compiles >= number
+    assert held <= bound + 3_000_000  # looked at when one more has been bound to its plan
+    assert tier <= bound
+    # Descriptions of calls, which are bounded by their number, take the rest.
+    assert grown < 1.1 * bound + 250_000 * number

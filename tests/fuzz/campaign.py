@@ -13,7 +13,6 @@ import sys
 import time
 import traceback
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import torch
 from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -21,6 +20,7 @@ from hypothesis import strategies as st
 
 import fuse
 from tests.fuzz.program import Program, Step, execute
+from tests.fuzz.serving import resident
 from tests.fuzz.steps import BITS, KINDS, SMOOTH
 from tests.programs.harness import CPU, DEVICE, assert_same
 
@@ -58,12 +58,6 @@ def check(program: Program) -> None:
             assert_same(others, pool, 1e-4, 1e-5, where)
 
 
-def _resident() -> float:
-    """Megabytes of memory that the process holds."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
-
-
 def campaign(number: int, start: int) -> int:
     """Run that many programs, fifty of a seed; how many seeds failed."""
     failed = done = 0
@@ -83,9 +77,7 @@ def campaign(number: int, start: int) -> int:
             print(f"seed {at}:\n{traceback.format_exc()}", flush=True)
         done += 50
         seconds = time.monotonic() - began
-        print(
-            f"{done} programs, {failed} failed, {seconds:.0f} s, {_resident():.0f} MB", flush=True
-        )
+        print(f"{done} programs, {failed} failed, {seconds:.0f} s, {resident()} MB", flush=True)
     return failed
 
 

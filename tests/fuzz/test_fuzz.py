@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -89,3 +90,23 @@ def test_other_settings(name: str) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_threads_that_serve_random_shapes() -> None:
+    """Right, which the server asserts itself, and bounded: shapes that change are not compiled."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.fuzz.serving", "600"],
+        capture_output=True,
+        text=True,
+        timeout=550,
+        env=os.environ | SETTINGS["as users have it"] | SETTINGS["in the background"],
+        cwd=Path(__file__).parents[2],
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    figures = json.loads(done.stdout.splitlines()[-1])
+    assert figures["requests"] == 600 and figures["shapes"] > 200
+    assert figures["compiles"] < 50
+    sooner, later = figures["megabytes"]
+    assert later < sooner + 60

@@ -1,8 +1,8 @@
-"""Keeps memory that XLA's CPU client frees in the process, for the next step to use.
+"""The host's memory: what an executable takes, and what XLA's CPU client frees being kept.
 
-glibc hands back to the system what a chunk's results and intermediates took, and gets it anew for
-the next chunk, page by page: each page is cleared and mapped again. Where a chunk needs more than
-32 MB that costs a quarter of a training step, and some percent elsewhere.
+Without the latter glibc hands back to the system what a chunk's results and intermediates took, and
+gets it anew for the next chunk, page by page: each page is cleared and mapped again. Where a chunk
+needs more than 32 MB that costs a quarter of a training step, and some percent elsewhere.
 """
 
 from __future__ import annotations
@@ -11,10 +11,26 @@ import ctypes
 import os
 import platform
 
+EXECUTABLE = 100 << 10
+"""Bytes that an executable takes, however small its program is: code, and what XLA knows of it."""
+A_STORED_BYTE = 22
+"""What each byte of its stored form takes beside that."""
+UNKNOWN = 600 << 10
+"""What one is counted with that has not been stored: the mean of small programs."""
 KEPT = 1 << 30
 """Bytes: larger blocks still come from the system, and what is free beyond that goes back to it."""
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of <malloc.h>
 _SETTINGS = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_")
+
+
+def held_bytes(stored: int | None) -> int:
+    """What an executable takes, of ``stored`` bytes where that is known.
+
+    Measured as the growth of resident memory with 25 to 80 executables of a kind: a sum of 5 KB
+    stored 0.22 MB, a chain of 20 operations 0.28, a convolution (16 KB) 0.7, a step of AdamW
+    (60 KB) 1.2, an encoder layer (105 KB) 2.3; all of it is freed with the executable.
+    """
+    return UNKNOWN if stored is None else EXECUTABLE + A_STORED_BYTE * stored
 
 
 def keep_freed_memory() -> bool:

@@ -32,6 +32,9 @@ class CpuPlatform(Platform):
             "host kernels": kernels.version(),
         }
 
+    def held_bytes(self, stored: int | None) -> int:  # noqa: D102
+        return memory.held_bytes(stored)
+
     def has_kernel(self, target: str, *values: jax.Array) -> bool:  # noqa: D102
         return kernels.available(target, *values)
 
