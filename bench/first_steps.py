@@ -3,9 +3,10 @@
     python -m bench.first_steps                      # all architectures
     python -m bench.first_steps Llama GPT-2 --compile wait
 
-Seconds of the first three training steps together and of the first 24 tokens, on CPU eager, on
-the device with an empty cache (cold), and with what that run stored (warm), each in a process of
-its own. Imports and the start of the device are excluded: before the clock starts, each process
+Seconds of the first three training steps together and of the first 24 tokens, with a dynamic and
+with a static cache, on CPU eager, on the device with an empty cache (cold), and with what that run
+stored (warm), each in a process of its own. With a static cache transformers compiles by itself on
+the device (``torch.compile``), and not on the CPU. Imports and the start of the device are excluded: before the clock starts, each process
 has run the same on the CPU, and one operation on the device. The times of ``STEADY`` more steps
 and calls say what is put off.
 """
@@ -30,9 +31,11 @@ from tests.clients.client_architectures import MODELS
 from tests.clients.client_generation import prompt
 
 STEPS, TOKENS = 3, 24
-STEADY = {"steps": 37, "tokens": 5}
+STEADY = {"steps": 37, "tokens": 5, "static": 5}
 """Steps, and calls of ``generate``, after the first ones; the last third of them is steady."""
 WRITERS = ("Llama", "Qwen3", "Mistral", "Gemma 2", "Mixtral", "Mamba", "Whisper", "GPT-2", "T5")
+STATIC = ("Llama", "Qwen3", "Mistral", "Gemma 2", "Mixtral", "GPT-2")
+NAMES = {"steps": tuple(MODELS), "tokens": WRITERS, "static": STATIC}
 CONTENDERS = ("cpu", "cold", "warm")
 Found = dict[str, float]
 
@@ -54,15 +57,21 @@ def steps(name: str, device: str) -> Callable[[], object]:
     return step
 
 
-def tokens(name: str, device: str) -> Callable[[], object]:
-    """24 tokens for two prompts with a dynamic cache."""
+def tokens(name: str, device: str, cache: str = "dynamic") -> Callable[[], object]:
+    """24 tokens for two prompts."""
     torch.manual_seed(0)
     build, inputs = MODELS[name]
     model = build().to(device).eval()
     given = inputs(device) if name == "Whisper" else {"input_ids": prompt().to(device)}
     given.pop("labels", None)
-    options = {"max_new_tokens": TOKENS, "min_new_tokens": TOKENS, "do_sample": False}
+    options: dict[str, Any] = {"max_new_tokens": TOKENS, "min_new_tokens": TOKENS}
+    options |= {"do_sample": False, **({"cache_implementation": cache} if cache != "dynamic" else {})}
     return lambda: model.generate(**given, **options).tolist()
+
+
+def static(name: str, device: str) -> Callable[[], object]:
+    """The same with a static cache."""
+    return tokens(name, device, "static")
 
 
 def timed(call: Callable[[], object]) -> float:
@@ -74,7 +83,7 @@ def timed(call: Callable[[], object]) -> float:
 
 def one(what: str, name: str, device: str) -> Found:
     """``first`` seconds, ``all`` with what follows, and a ``steady`` step's or call's."""
-    build = {"steps": steps, "tokens": tokens}[what]
+    build = {"steps": steps, "tokens": tokens, "static": static}[what]
     timed(build(name, "cpu"))  # PyTorch and transformers load much of themselves at first use
     torch.ones(1, device=device).add(1).tolist()
     call = build(name, device)
@@ -129,7 +138,7 @@ def main() -> None:
         os.environ["FUSE_COMPILE"] = options.compile
     names = options.names or list(MODELS)
     for what in options.what:
-        measure(what, [name for name in names if what == "steps" or name in WRITERS])
+        measure(what, [name for name in names if name in NAMES[what]])
 
 
 if __name__ == "__main__":

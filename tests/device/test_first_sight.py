@@ -258,8 +258,8 @@ def test_the_setting(settings: dict[str, str], expected: str) -> None:
 
 
 def test_dtypes_that_only_the_device_computes() -> None:
-    """PyTorch's kernel on the CPU counts no integers: that call alone is recorded."""
-    x = torch.tensor([1, 2, 2, 3], dtype=torch.int32, device=DEVICE)
+    """PyTorch's kernel on the CPU counts no half precision: that call alone is recorded."""
+    x = torch.tensor([1, 2, 2, 3], dtype=torch.float16, device=DEVICE)
     for _ in range(3):
         with Counted() as found:
             counts = torch.histc(x + 1, bins=4, min=0, max=4)
@@ -273,3 +273,61 @@ def test_forward_gradients_that_begin_as_zeros_without_memory() -> None:
         return torch.func.hessian(lambda x: (x.exp() * x.flip(0)).sum())(x)
 
     compare_with_cpu(program)
+
+
+def mixture(device: torch.device) -> list[torch.Tensor]:
+    """What transformers' experts and caches call that PyTorch's CPU kernels refuse or write."""
+    chosen = torch.tensor([[3, 1], [0, 3], [2, 2]], dtype=torch.int32, device=device)
+    counts = torch.histc(chosen if device.type == "tpu" else chosen.float(), bins=4, min=0, max=3)
+    x = torch.linspace(-1, 1, 96, device=device).reshape(2, 4, 3, 4)
+    seen = torch.ones(3, 3, dtype=torch.bool, device=device).tril()
+    keys = x[:, :2]
+    attended = [
+        F.scaled_dot_product_attention(x, x, x, attn_mask=seen),
+        F.scaled_dot_product_attention(x, x, x, attn_mask=seen.float(), scale=0.3),
+        F.scaled_dot_product_attention(x, keys, keys, is_causal=True, enable_gqa=True),
+        F.scaled_dot_product_attention(x.double(), x.double(), x.double()),
+    ]
+    normed = F.layer_norm(x, (4,), x[0, 0, 0], None)
+    copies = [x.transpose(1, 2).contiguous(), x.mT.clone(), x.half()]
+    copies[0] += 1  # a copy is the caller's own
+    return [counts.int(), *attended, normed, *copies, x]
+
+
+@pytest.mark.parametrize("name", ["first sights", "recorded"])
+def test_what_models_write_with(name: str) -> None:
+    lazy.core().set_sightings(1 << 20 if name == "first sights" else 0)
+    expected = mixture(torch.device("cpu"))
+    for _ in range(6):
+        with Counted() as found, torch.no_grad():
+            on_device = [one.cpu() for one in mixture(DEVICE)]
+        for one, other in zip(on_device, expected, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
+    assert (found.recorded == 0) == (name == "first sights")
+
+
+def test_integers_are_counted_as_recorded_calls_count_them() -> None:
+    def counts() -> list[torch.Tensor]:
+        found = []
+        for dtype in (torch.uint8, torch.int32, torch.int64):
+            x = torch.tensor([5, 1, 1, 9, 3, 7], dtype=dtype, device=DEVICE)
+            found += [x.histc(*limits) for limits in ((3,), (4, 1, 8), (3, 2, 2), (2, 9, 9))]
+            found.append(x[:0].histc(2))
+            found.append(torch.full((3,), 4, dtype=dtype, device=DEVICE).histc(3))
+        return [one.cpu() for one in found]
+
+    with Counted() as sighted:
+        first = counts()
+    assert sighted.recorded == 0
+    lazy.core().set_sightings(0)
+    for one, other in zip(first, counts(), strict=True):
+        assert one.dtype == other.dtype and torch.equal(one, other)
+    with pytest.raises(RuntimeError, match="bins must be > 0"):
+        torch.ones(3, dtype=torch.int64, device=DEVICE).histc(0)
+
+
+def test_memory_just_made_is_zeros_where_a_call_writes_a_part_of_it() -> None:
+    x = torch.empty(3, 4, device=DEVICE)
+    x[1].fill_(2)
+    x.t()[0].copy_(torch.ones(3, device=DEVICE))
+    assert x.tolist() == [[1, 0, 0, 0], [1, 2, 2, 2], [1, 0, 0, 0]]

@@ -48,6 +48,27 @@ def test_linear_layers(shape: tuple[int, ...], biased: bool, ragged: Callable):
     assert host_calls(lambda: F.linear(x, weight, bias)) == 1  # nothing asks for a gradient
 
 
+def test_attention_and_norms(ragged: Callable):
+    x, weight = ragged(2, 4, 3, 8), torch.randn(8).to(DEVICE)
+    host, w = x.cpu(), weight.cpu()
+    seen = torch.ones(3, 3, dtype=torch.bool).tril()
+    attention = F.scaled_dot_product_attention
+    with torch.no_grad():
+        for masked in ({}, {"is_causal": True}, {"attn_mask": seen}, {"attn_mask": seen.float()}):
+            given = {k: v.to(DEVICE) if torch.is_tensor(v) else v for k, v in masked.items()}
+            assert host_calls(lambda given=given: attention(x, x, x, **given)) == 1  # type: ignore[misc]
+            torch.testing.assert_close(
+                attention(x, x, x, **given).cpu(), attention(host, host, host, **masked)
+            )
+        few = attention(x, x[:, :2], x[:, :2], enable_gqa=True)
+        wanted = attention(host, host[:, :2], host[:, :2], enable_gqa=True)
+        torch.testing.assert_close(few.cpu(), wanted)
+        assert host_calls(lambda: F.layer_norm(x, (8,), weight)) == 1
+        torch.testing.assert_close(F.layer_norm(x, (8,), weight).cpu(), F.layer_norm(host, (8,), w))
+    assert F.layer_norm(x, (8,), weight.requires_grad_()).requires_grad
+    assert host_calls(lambda: attention(x, x, x, dropout_p=0.5)) != 1  # the device draws
+
+
 def test_a_result_is_the_callers_own(ragged: Callable):
     x, one = ragged(2, 3), torch.eye(3).to(DEVICE)
     with torch.no_grad():

@@ -19,6 +19,8 @@
 #include <ATen/ops/bmm_cpu_dispatch.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/cat_cpu_dispatch.h>
+#include <ATen/ops/clone.h>
+#include <ATen/ops/clone_native.h>
 #include <ATen/ops/cos.h>
 #include <ATen/ops/cos_cpu_dispatch.h>
 #include <ATen/ops/cumsum.h>
@@ -176,6 +178,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   implement<ops::bitwise_or_Tensor, &at::cpu::bitwise_or>(m);
   implement<ops::bmm, &at::cpu::bmm>(m);
   implement<ops::cat, &at::cpu::cat>(m);
+  implement<ops::clone, &at::native::clone>(m);
   implement<ops::cos, &at::cpu::cos>(m);
   implement<ops::cumsum, &at::cpu::cumsum>(m);
   implement<ops::div_Tensor, &at::cpu::div>(m);

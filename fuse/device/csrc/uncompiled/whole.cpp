@@ -1,13 +1,14 @@
 // Composite operators that run whole on the host where shapes keep changing, and in brief traces.
 //
-// PyTorch composes `linear` and `matmul` of views and one product, attention of its operands' shapes. Recorded, views are for nothing;
-// but where a call runs uncompiled each costs up to a microsecond, as much as the small product
-// that it is for. So there the CPU's own composite takes the operands as they are.
+// PyTorch composes `linear` and `matmul` of views and one product. Recorded, views are for nothing;
+// where a call runs uncompiled each costs up to a microsecond, as much as the small product that it
+// is for. So there the CPU's own composite takes the operands, those of attention and norms too.
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/addmm_cpu_dispatch.h>
 #include <ATen/ops/bmm_cpu_dispatch.h>
+#include <ATen/ops/layer_norm_native.h>
 #include <ATen/ops/linear_native.h>
 #include <ATen/ops/matmul_native.h>
 #include <ATen/ops/mm_cpu_dispatch.h>
@@ -126,6 +127,29 @@ at::Tensor matmul(const at::Tensor& self, const at::Tensor& other) {
   return call.on_device(matmul_on_host(call.on_host(self), call.on_host(other)));
 }
 
+// Without the means and deviations, which only a gradient asks for.
+at::Tensor layer_norm(
+    const at::Tensor& input,
+    c10::SymIntArrayRef shape,
+    const std::optional<at::Tensor>& weight,
+    const std::optional<at::Tensor>& bias,
+    double eps,
+    bool cudnn) {
+  static const Composite composite("aten::layer_norm");
+  const at::Tensor none;
+  UnboxedOperands operands;
+  const auto run = composite.runs_whole(
+      {&input, weight.has_value() ? &*weight : &none, bias.has_value() ? &*bias : &none},
+      operands);
+  if (!run.has_value()) {
+    return at::native::layer_norm_symint(input, shape, weight, bias, eps, cudnn);
+  }
+  const at::AutoDispatchBelowADInplaceOrView no_autograd;
+  const UnboxedCall call(operands, *run);
+  return call.on_device(at::native::layer_norm_symint(
+      call.on_host(input), shape, call.on_host(weight), call.on_host(bias), eps, cudnn));
+}
+
 // Without dropout, whose numbers are the device's.
 at::Tensor attention(
     const at::Tensor& query,
@@ -160,6 +184,7 @@ at::Tensor attention(
 }
 
 TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) {
+  m.impl("layer_norm", &layer_norm);
   m.impl("linear", &linear);
   m.impl("matmul", &matmul);
   m.impl("scaled_dot_product_attention", &attention);
