@@ -36,7 +36,7 @@ from fuse.trace.signature import signature
 WORKERS: Final = min(2, len(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else 2
 """Compilers at once, no more than cores this process may use: each takes 0.7 GB with libtpu in it,
 and several threads of its own."""
-START_SECONDS: Final = 120.0
+START_SECONDS: Final = 300.0
 SECONDS: Final = 300.0
 """The longest that one chunk may take; a large one of a convolutional net takes half a minute."""
 _LENGTH: Final = 8  # bytes before a message: ``worker.LENGTH``
