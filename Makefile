@@ -49,7 +49,7 @@ test-slow: $(VENV)/.tools
 	$(BIN)/python -c "import torch; torch.tpu.init()"
 	$(PYTEST) -m slow
 
-# PyTorch's own tests of torch.distributed, half an hour; what passes is in docs/distributed.md.
+# PyTorch's own tests of torch.distributed, a quarter of an hour; what passes is in docs/distributed.md.
 test-shipped: $(VENV)/.tools
 	$(PYTEST) -m shipped
 
