@@ -4,11 +4,13 @@
     python -m bench.first_steps Llama GPT-2 --compile wait
 
 Seconds of the first three training steps together and of the first 24 tokens, with a dynamic and
-with a static cache, on CPU eager, on the device with an empty cache (cold), and with what that run
-stored (warm), each in a process of its own. With a static cache transformers compiles by itself on
-the device (``torch.compile``), and not on the CPU. Imports and the start of the device are excluded: before the clock starts, each process
-has run the same on the CPU, and one operation on the device. The times of ``STEADY`` more steps
-and calls say what is put off.
+with a static cache, on CPU eager, on the device with an empty cache (cold), and with what that
+run stored (warm), each in a process of its own. With a static cache transformers compiles by
+itself on the device (``torch.compile``), and not on the CPU.
+
+Imports and the start of the device are excluded: before the clock starts, each process has run the
+same on the CPU, and one operation on the device. The times of ``STEADY`` more steps and calls say
+what is put off.
 """
 
 from __future__ import annotations
@@ -65,7 +67,10 @@ def tokens(name: str, device: str, cache: str = "dynamic") -> Callable[[], objec
     given = inputs(device) if name == "Whisper" else {"input_ids": prompt().to(device)}
     given.pop("labels", None)
     options: dict[str, Any] = {"max_new_tokens": TOKENS, "min_new_tokens": TOKENS}
-    options |= {"do_sample": False, **({"cache_implementation": cache} if cache != "dynamic" else {})}
+    options |= {
+        "do_sample": False,
+        **({"cache_implementation": cache} if cache != "dynamic" else {}),
+    }
     return lambda: model.generate(**given, **options).tolist()
 
 

@@ -25,8 +25,8 @@ bool copied_uncompiled(const OpInfo& copy, const at::Tensor& self, const at::Ten
     return false;
   }
   const UnboxedCall call(operands, *run);
-  at::Tensor made = at::Tensor(
-      at::detail::empty_strided_cpu(self.sizes(), self.strides(), self.scalar_type()));
+  at::Tensor made =
+      at::Tensor(at::detail::empty_strided_cpu(self.sizes(), self.strides(), self.scalar_type()));
   at::native::copy_(made, call.on_host(source), /*non_blocking=*/false);
   buffer->ragged = *run == HostRun::Ragged;
   Recorder::global().assign(

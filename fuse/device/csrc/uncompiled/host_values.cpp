@@ -50,8 +50,7 @@ bool is_host_value(const at::Tensor& tensor, const Buffer& buffer) {
 
 // Memory without a value is zeros.
 at::Tensor zeroed(size_t nbytes) {
-  at::Tensor bytes =
-      at::Tensor(at::detail::empty_cpu({static_cast<int64_t>(nbytes)}, at::kByte));
+  at::Tensor bytes = at::Tensor(at::detail::empty_cpu({static_cast<int64_t>(nbytes)}, at::kByte));
   if (nbytes != 0) {
     std::memset(bytes.mutable_data_ptr(), 0, nbytes);
   }

@@ -86,8 +86,8 @@ at::Tensor linear_on_host(
   }
   const int64_t width = input.size(-1);
   const at::Tensor rows = reshaped(input, {input.numel() / width, width});
-  at::Tensor result =
-      biased ? at::cpu::addmm(*bias, rows, transposed(weight)) : at::cpu::mm(rows, transposed(weight));
+  at::Tensor result = biased ? at::cpu::addmm(*bias, rows, transposed(weight))
+                             : at::cpu::mm(rows, transposed(weight));
   c10::SmallVector<int64_t, 6> sizes(input.sizes());
   sizes.back() = weight.size(0);
   result.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
@@ -139,15 +139,15 @@ at::Tensor layer_norm(
   const at::Tensor none;
   UnboxedOperands operands;
   const auto run = composite.runs_whole(
-      {&input, weight.has_value() ? &*weight : &none, bias.has_value() ? &*bias : &none},
-      operands);
+      {&input, weight.has_value() ? &*weight : &none, bias.has_value() ? &*bias : &none}, operands);
   if (!run.has_value()) {
     return at::native::layer_norm_symint(input, shape, weight, bias, eps, cudnn);
   }
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
   const UnboxedCall call(operands, *run);
-  return call.on_device(at::native::layer_norm_symint(
-      call.on_host(input), shape, call.on_host(weight), call.on_host(bias), eps, cudnn));
+  return call.on_device(
+      at::native::layer_norm_symint(
+          call.on_host(input), shape, call.on_host(weight), call.on_host(bias), eps, cudnn));
 }
 
 // Without dropout, whose numbers are the device's.
@@ -172,15 +172,16 @@ at::Tensor attention(
   }
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
   const UnboxedCall call(operands, *run);
-  return call.on_device(at::native::scaled_dot_product_attention(
-      call.on_host(query),
-      call.on_host(key),
-      call.on_host(value),
-      call.on_host(mask),
-      dropout,
-      is_causal,
-      scale,
-      grouped));
+  return call.on_device(
+      at::native::scaled_dot_product_attention(
+          call.on_host(query),
+          call.on_host(key),
+          call.on_host(value),
+          call.on_host(mask),
+          dropout,
+          is_causal,
+          scale,
+          grouped));
 }
 
 TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) {
