@@ -17,6 +17,7 @@ from fuse.plan.check import undefined_values
 from fuse.plan.plan import PlannedChunk
 from fuse.plan.planner import prepared
 from fuse.plan.scalars import compact_scalars
+from fuse.trace.borders import Borders
 from fuse.trace.node import Leaf, Node, Trace
 
 LONGEST = 512
@@ -37,7 +38,7 @@ def rescue(
     what finds the executables of chunks. Nothing is consumed. The text is that of the first
     operation that failed, and empty where none did.
     """
-    nodes = prepared(trace, live, 0)
+    nodes = prepared(trace, live, Borders(whole=0))
     if len(nodes) > LONGEST:
         return [None] * len(live), "it has too many operations to be run one by one"
     pairs = zip(trace.leaves, leaves, strict=True)
