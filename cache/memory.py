@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Protocol, final, runtime_checkable
@@ -31,7 +30,7 @@ def _is_weighed(kind: Any) -> bool:
 
 def weight(value: Any, stored: int) -> int:
     """The memory that an object takes, whose stored form has ``stored`` bytes."""
-    kind: Hashable = type(value)
+    kind: Any = type(value)
     return int(value.held_bytes()) if _is_weighed(kind) else stored
 
 
