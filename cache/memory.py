@@ -24,13 +24,14 @@ class Weighed(Protocol):
 
 
 @cache
-def _is_weighed(kind: type) -> bool:
+def _is_weighed(kind: Any) -> bool:
     return issubclass(kind, Weighed)  # 2 us, of a protocol
 
 
 def weight(value: Any, stored: int) -> int:
     """The memory that an object takes, whose stored form has ``stored`` bytes."""
-    return int(value.held_bytes()) if _is_weighed(type(value)) else stored
+    kind: Any = type(value)
+    return int(value.held_bytes()) if _is_weighed(kind) else stored
 
 
 @final

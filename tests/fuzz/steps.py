@@ -56,6 +56,11 @@ def _part(x: Tensor, n: int) -> Tensor:
     return x.real if n % 2 else x.imag
 
 
+def _negative(x: Tensor, n: int) -> Tensor:
+    """The negative as a view; the one of booleans could not even be read on the CPU."""
+    return x.view_as(x) if x.dtype == torch.bool else torch._neg_view(x)
+
+
 VIEWS: dict[str, View] = {
     "transpose": lambda x, n: x.transpose(0, -1),
     "narrow": _narrow,
@@ -75,7 +80,7 @@ VIEWS: dict[str, View] = {
     "unbind": lambda x, n: x.unbind(axis(x, n))[0],
     "detach": lambda x, n: x.detach(),
     "conj": lambda x, n: x.conj(),
-    "neg": lambda x, n: torch._neg_view(x),
+    "neg": _negative,
     "part": _part,
     "as real": lambda x, n: torch.view_as_real(x.resolve_conj()),
     "as complex": lambda x, n: torch.view_as_complex(x),

@@ -51,6 +51,7 @@ FOUND = {
     "argmax of nothing": steps("empty", ("argmax", 4)),
     "maximum of nothing": steps("empty", ("max", 4)),
     "data of a view without history": steps("chunk", "add_", ("set data", 4)),
+    "negative of booleans": steps("compare", ("neg", 4)),
     "index_fill_ of nothing": steps("empty", ("cat", 4), ("index_fill_", 5)),
 }
 
