@@ -29,6 +29,9 @@ FEW = 8
 """The longest dimension that a call of more is asked about with."""
 PIVOTS = frozenset({"linalg_ldl_solve", "linalg_lu_solve", "lu_solve", "lu_unpack"})
 """Operators that are not asked: of pivots that do not come from a factorisation anything comes."""
+ACCELERATORS = frozenset({"histc"})
+"""Operators that PyTorch's accelerators have for more dtypes than its CPU, and that models call
+there: transformers' experts count integers."""
 _answers: dict[tuple[Any, ...], str | None] = {}
 
 
@@ -79,7 +82,7 @@ def call(
 def refused(node: Node) -> str | None:
     """Why PyTorch's CPU kernel refuses the operands' dtypes or shapes, or ``None``."""
     # Another library's operator may do more than compute.
-    if "::" in node.target or base_name(node.target) in PIVOTS:
+    if "::" in node.target or base_name(node.target) in PIVOTS | ACCELERATORS:
         return None
     operands = read(node)
     numel = sum(view.numel for view in (*(o.view for o in operands), *_results(node)))

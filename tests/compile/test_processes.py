@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 PROGRAM = """
 import json, warnings
 warnings.simplefilter("ignore")
@@ -70,6 +72,7 @@ def run(code: str, folder: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_the_next_process_compiles_nothing(tmp_path: Path):
     file = tmp_path / "program.py"
     file.write_text(PROGRAM)

@@ -125,6 +125,7 @@ def test_a_tensor_that_has_grown_is_read_uncompiled_and_compiled(capped: None):
         assert (ragged[:4] + grown).tolist() == [2, 2, 1, 1]
 
 
+@pytest.mark.slow
 def test_generating_over_growing_lengths_meets_the_cap() -> None:
     torch.manual_seed(0)
     embed, block, head = nn.Embedding(11, 8), Block(), nn.Linear(8, 11)

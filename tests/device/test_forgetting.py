@@ -47,7 +47,7 @@ print(json.dumps([stats["prunes"], stats["compiles"], sum(compiled), max(seen), 
 
 
 @pytest.mark.parametrize("entries", [10, pytest.param(400, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("most_nodes", [60, 100_000])
+@pytest.mark.parametrize("most_nodes", [60, pytest.param(100_000, marks=pytest.mark.slow)])
 def test_what_is_held_is_bounded(entries: int, most_nodes: int):
     code = PROGRAMS.replace("MOST_NODES", str(most_nodes))
     printed = run(code, FUSE_CACHE="off", FUSE_CACHE_ENTRIES=str(entries))
@@ -121,6 +121,7 @@ print(json.dumps([stats["prunes"], compiled, stats["shape_caps"]]))
 """
 
 
+@pytest.mark.slow
 def test_a_place_whose_shapes_change_stays_uncompiled():
     printed = run(CHANGING, FUSE_CACHE="off", FUSE_SHAPE_CAP="8")
     prunes, compiled, capped = json.loads(printed.splitlines()[-1])

@@ -165,6 +165,7 @@ def test_other_sizes(function: Any) -> None:
     passes(function, 2)
 
 
+@pytest.mark.slow
 def test_three_ranks() -> None:
     passes(several, 3)
 

@@ -94,16 +94,8 @@ def check_fsdp2_whole(rank: int, size: int) -> None:
     on_both(fsdp2_whole)(rank, size)
 
 
-@pytest.mark.parametrize(
-    "check",
-    [
-        check_ddp,
-        *(
-            pytest.param(one, marks=pytest.mark.slow)
-            for one in (check_inner, check_fsdp2, check_fsdp2_whole)
-        ),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("check", [check_ddp, check_inner, check_fsdp2, check_fsdp2_whole])
 def test_a_compiled_step(check: Any) -> None:
     passes(check, 2, "cpu:gloo,tpu:tpu_dist", seconds=200)
 

@@ -18,6 +18,7 @@ import fuse
 from fuse.device import lazy
 from tests.distributed.programs import Model, batch, is_on, on_both, train
 from tests.distributed.ranks import passes, run
+from tests.marks import slow_but
 
 
 def wrapped(device: str, **options: Any) -> DistributedDataParallel:
@@ -186,8 +187,10 @@ def check_buffers(rank: int, size: int) -> None:
     "check",
     [
         check_plain,
-        check_ragged,
-        *(pytest.param(one, marks=pytest.mark.slow) for one in (check_graphs, check_buffers)),
+        *(
+            pytest.param(one, marks=pytest.mark.slow)
+            for one in (check_ragged, check_graphs, check_buffers)
+        ),
     ],
 )
 def test_losses_are_the_cpus(check: Any) -> None:
@@ -220,7 +223,7 @@ def steady(rank: int, size: int) -> None:
     assert cuts["collective"] >= 8 and "synchronize" not in cuts, cuts
 
 
-@pytest.mark.parametrize("size", [1, 2, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("size", slow_but([2], [1, 2, 3]))
 def test_a_steady_loop_compiles_nothing_after_its_third_step(size: int) -> None:
     passes(steady, size)
 

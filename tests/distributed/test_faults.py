@@ -208,6 +208,7 @@ def interrupted(rank: int, size: int) -> None:
             ended.set()
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_a_wait() -> None:
     passes(interrupted, 2, timeout=25.0)
 

@@ -17,7 +17,6 @@ from fuse.distributed import joined
 from fuse.errors import FuseError
 from tests.distributed.programs import Model, batch
 from tests.distributed.ranks import passes
-from tests.marks import slow_but
 
 SETTINGS = {"FUSE_COLLECTIVES": "xla", "FUSE_BRIEF_TRACE": "0"}
 
@@ -99,6 +98,7 @@ def differing(rank: int, size: int) -> None:
         joined.capture(of_the_root)
 
 
-@pytest.mark.parametrize("function", slow_but([ddp], [ddp, sharded, differing]))
+@pytest.mark.slow
+@pytest.mark.parametrize("function", [ddp, sharded, differing])
 def test_joined(function: Any) -> None:
     passes(function, 2, "cpu:gloo,tpu:tpu_dist", seconds=150, **SETTINGS)

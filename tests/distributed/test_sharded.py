@@ -175,9 +175,8 @@ def check_parallel(rank: int, size: int) -> None:
     on_both(tensor_parallel)(rank, size)
 
 
-@pytest.mark.parametrize(
-    "check", [check_tensors, pytest.param(check_parallel, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("check", [check_tensors, check_parallel])
 def test_distributed_tensors(check: Any) -> None:
     passes(check, 2, "cpu:gloo,tpu:tpu_dist", seconds=110)
 

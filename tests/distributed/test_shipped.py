@@ -30,6 +30,7 @@ def judged(outcomes: list[runs.Outcome]) -> None:
     assert moved.issuperset(alone), set(alone) - moved
 
 
+@pytest.mark.slow
 def test_a_collective_of_theirs_runs_on_the_device() -> None:
     outcomes = list(runs.run(["test_all_reduce_sum", "test_all_gather", "test_broadcast"], 2))
     assert [one.result for one in outcomes] == ["passed"] * 3, outcomes

@@ -166,6 +166,7 @@ def stored_plans(level: Level) -> dict[Key, dict[str, Any]]:
     return {key: json.loads(level.tier.get(key) or b"") for key in plans}
 
 
+@pytest.mark.slow
 def test_a_plan_of_something_else_is_refused_and_made_again(
     cold: tuple[Path, dict[str, Any]], copy: Path
 ) -> None:
@@ -203,6 +204,7 @@ def test_a_folder_that_cannot_be_written_costs_one_warning(tmp_path: Path) -> No
     assert str(file) in found["warnings"][0]
 
 
+@pytest.mark.slow
 def test_ranks_compile_each_executable_once_between_them(
     cold: tuple[Path, dict[str, Any]], tmp_path: Path
 ) -> None:
@@ -218,6 +220,7 @@ def test_ranks_compile_each_executable_once_between_them(
     assert all(one["warnings"] == [] for one in found)
 
 
+@pytest.mark.slow
 def test_a_killed_holder_of_a_lease_holds_nobody_up(
     cold: tuple[Path, dict[str, Any]], tmp_path: Path
 ) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.device.helpers import finish, start
 
 PROGRAM = """
@@ -35,6 +37,7 @@ def run(folder: Path, factor: float, rows: str) -> str:
     return out.strip()
 
 
+@pytest.mark.slow
 def test_an_edited_kernel_meets_no_old_executable(tmp_path):
     assert run(tmp_path, 2.0, "i") == "[17.0, 19.0, 21.0, 23.0] True"
     assert run(tmp_path, 2.0, "i") == "[17.0, 19.0, 21.0, 23.0] False"

@@ -51,6 +51,7 @@ def test_every_operation_is_an_entry_under_the_key_of_a_host_of_the_target(
     assert lazy.engine().targeted is None
 
 
+@pytest.mark.slow
 def test_a_program_in_strict_mode_asks_for_these_entries(
     fake: Make, small: None, tmp_path: Path
 ) -> None:
