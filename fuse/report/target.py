@@ -159,6 +159,7 @@ def report_of(
         if ready is not None:
             ready(report)
         if whole:
+            targeted.submit_all(targeted.plans)
             data["failures"] = report.failures = failures(targeted, targeted.plans)
     finally:
         targeted.target.close()

@@ -27,11 +27,9 @@ MOST_ZEROS = 1 << 20
 """The same where there is an operand without elements, which has no other way to be asked about."""
 FEW = 8
 """The longest dimension that a call of more is asked about with."""
-PIVOTS = frozenset({"linalg_ldl_solve", "linalg_lu_solve", "lu_solve", "lu_unpack"})
-"""Operators that are not asked: of pivots that do not come from a factorisation anything comes."""
-ACCELERATORS = frozenset({"histc"})
-"""Operators that PyTorch's accelerators have for more dtypes than its CPU, and that models call
-there: transformers' experts count integers."""
+UNASKED = frozenset({"linalg_ldl_solve", "linalg_lu_solve", "lu_solve", "lu_unpack", "histc"})
+"""Operators that are not asked: of pivots that do not come from a factorisation anything comes; and
+PyTorch's accelerators count integers, as transformers' experts do there, where its CPU does not."""
 _answers: dict[tuple[Any, ...], str | None] = {}
 
 
@@ -82,7 +80,7 @@ def call(
 def refused(node: Node) -> str | None:
     """Why PyTorch's CPU kernel refuses the operands' dtypes or shapes, or ``None``."""
     # Another library's operator may do more than compute.
-    if "::" in node.target or base_name(node.target) in PIVOTS | ACCELERATORS:
+    if "::" in node.target or base_name(node.target) in UNASKED:
         return None
     operands = read(node)
     numel = sum(view.numel for view in (*(o.view for o in operands), *_results(node)))
@@ -91,7 +89,7 @@ def refused(node: Node) -> str | None:
     small = numel <= SMALL
     if small and not _pointwise(node) and any(not operand.view.shape for operand in operands):
         return _say(_error(node, _own))
-    dtypes = _dtypes(node)
+    dtypes = _dtypes(node, operands)
     if all("float" in name for name in dtypes):
         return None
     if small:
@@ -112,10 +110,10 @@ def _pointwise(node: Node) -> bool:
     return torch.Tag.pointwise in find_overload(node.target).tags
 
 
-def _dtypes(node: Node) -> tuple[str, ...]:
+def _dtypes(node: Node, operands: list[Operand]) -> tuple[str, ...]:
     """Those of the operands, and what the arguments name."""
     named = (argument.name for argument in node.args if isinstance(argument, DtypeArg))
-    return (*(operand.view.dtype for operand in read(node)), *named)
+    return (*(operand.view.dtype for operand in operands), *named)
 
 
 def _say(error: Exception | None) -> str | None:

@@ -184,14 +184,7 @@ def check_buffers(rank: int, size: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "check",
-    [
-        check_plain,
-        *(
-            pytest.param(one, marks=pytest.mark.slow)
-            for one in (check_ragged, check_graphs, check_buffers)
-        ),
-    ],
+    "check", slow_but([check_plain], [check_plain, check_ragged, check_graphs, check_buffers])
 )
 def test_losses_are_the_cpus(check: Any) -> None:
     passes(check, 2, "cpu:gloo,tpu:tpu_dist", seconds=110)

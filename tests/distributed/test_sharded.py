@@ -30,6 +30,7 @@ from torch.distributed.tensor.parallel import (
 import fuse
 from tests.distributed.programs import Model, batch, is_on, on_both, train
 from tests.distributed.ranks import passes
+from tests.marks import slow_but
 
 
 def sharded(device: str, mesh: DeviceMesh, **options: Any) -> nn.Module:
@@ -86,13 +87,7 @@ def check_steady(rank: int, size: int) -> None:
     assert "synchronize" not in made[-1][1], made[-1]
 
 
-@pytest.mark.parametrize(
-    "check",
-    [
-        check_fsdp2,
-        *(pytest.param(one, marks=pytest.mark.slow) for one in (check_mixed, check_steady)),
-    ],
-)
+@pytest.mark.parametrize("check", slow_but([check_fsdp2], [check_fsdp2, check_mixed, check_steady]))
 def test_fsdp2(check: Any) -> None:
     passes(check, 2, "cpu:gloo,tpu:tpu_dist", seconds=110)
 

@@ -13,6 +13,7 @@ from torch import nn
 
 import fuse
 from fuse.device import lazy
+from fuse.engine.targeted import Targeted
 from fuse.report.target import last_step, report_of
 from fuse.trace.borders import Borders
 from tests.targets.fakes import FakeTarget
@@ -157,8 +158,9 @@ def test_a_program_s_last_step_is_what_lies_between_two_runs_of_its_dearest_trac
     assert report.launches == len(found)
 
 
-def test_failures_of_a_whole_program_are_those_outside_its_last_step_too(fake: Make) -> None:
-    fake(refused=("tanh",))
+def refused_before_its_steps(fake: Make) -> tuple[FakeTarget, Targeted]:
+    """A program whose first trace the target refuses, and whose three steps it does not."""
+    target = fake(refused=("tanh",))
     x = torch.ones(4).to("tpu")
     targeted = lazy.engine().open_target("fake")
     lazy.set_target(targeted)
@@ -166,6 +168,11 @@ def test_failures_of_a_whole_program_are_those_outside_its_last_step_too(fake: M
     for _ in range(3):
         (x * 2 + 1).sum().item()
     lazy.set_target(None)
+    return target, targeted
+
+
+def test_failures_of_a_whole_program_are_those_outside_its_last_step_too(fake: Make) -> None:
+    _, targeted = refused_before_its_steps(fake)
     assert report_of(targeted, last_step(targeted)).failures == []
     (failure,) = report_of(targeted, last_step(targeted), whole=True).failures
     assert failure["operator"] == "aten::tanh"
@@ -190,14 +197,7 @@ def test_what_runs_once_is_compiled_where_it_is_asked_for(fake: Make, tmp_path: 
 
 
 def test_a_step_s_report_is_ready_before_the_rest_is_compiled(fake: Make) -> None:
-    target = fake(refused=("tanh",))
-    x = torch.ones(4).to("tpu")
-    targeted = lazy.engine().open_target("fake")
-    lazy.set_target(targeted)
-    x.tanh().sum().item()
-    for _ in range(3):
-        (x * 2 + 1).sum().item()
-    lazy.set_target(None)
+    target, targeted = refused_before_its_steps(fake)
     seen: list[tuple[int, int]] = []
     report = report_of(
         targeted,
