@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 import torch
@@ -20,8 +20,10 @@ from torch import nn
 import fuse
 from fuse.backends.xla.cpu import kernels
 from fuse.device import lazy
+from tests import forked
 
 DEVICE = torch.device("tpu")
+Started: TypeAlias = subprocess.Popen[str] | forked.Process
 
 _library = torch.library.Library("fuse_tests", "FRAGMENT")
 _library.define("host_only(Tensor x) -> Tensor")
@@ -78,27 +80,34 @@ def mode(name: str, **options: Any) -> Iterator[None]:
         fuse.set_mode(before)
 
 
-def start(code: str, *options: str, **environment: str) -> subprocess.Popen[str]:
-    """A Python process that runs ``code``; its output is read as text."""
-    return _start(*options, "-c", code, **environment)
+def start(code: str, *options: str, fresh: bool = False, **environment: str) -> Started:
+    """A Python process that runs ``code``; its output is read as text.
+
+    ``fresh`` for an interpreter that has nothing imported, as one that is given options does: its
+    hash seed and its addresses are its own then.
+    """
+    return _start([*options, "-c", code], fresh or bool(options), environment)
 
 
-def start_file(path: Path, **environment: str) -> subprocess.Popen[str]:
+def start_file(path: Path, **environment: str) -> Started:
     """The same of a file, which processes that it spawns can import."""
-    return _start(str(path), **environment)
+    return _start([str(path)], False, environment)
 
 
-def _start(*arguments: str, **environment: str) -> subprocess.Popen[str]:
+def _start(arguments: list[str], fresh: bool, environment: dict[str, str]) -> Started:
+    settings = {**os.environ, **environment}
+    if not fresh:
+        return forked.Process(arguments, settings)
     return subprocess.Popen(
         [sys.executable, "-X", "faulthandler", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, **environment},
+        env=settings,
     )
 
 
-def finish(process: subprocess.Popen[str], seconds: float = SECONDS) -> tuple[str, str]:
+def finish(process: Started, seconds: float = SECONDS) -> tuple[str, str]:
     """Its output and its errors, or a failure if it does not end in time."""
     try:
         return process.communicate(timeout=seconds)
@@ -108,9 +117,9 @@ def finish(process: subprocess.Popen[str], seconds: float = SECONDS) -> tuple[st
         raise AssertionError(f"did not end in {seconds} s:\n{text}") from error
 
 
-def run(code: str, **environment: str) -> str:
+def run(code: str, *, fresh: bool = False, **environment: str) -> str:
     """The output of a process that must end well."""
-    process = start(code, **environment)
+    process = start(code, fresh=fresh, **environment)
     out, errors = finish(process)
     assert process.returncode == 0, errors
     return out

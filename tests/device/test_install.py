@@ -82,9 +82,9 @@ QUICK = {"pinned loader, two workers", "forks"}
 )
 def test_a_program_for_the_cpu_runs_as_without_the_package(name: str):
     code = QUIET + PROGRAMS[name] + LOADED
-    installed = run(code)
+    installed = run(code, fresh=True)
     assert installed.endswith("[]\n")
-    assert installed == run(code, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+    assert installed == run(code, fresh=True, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
 
 
 ASKED = """
@@ -110,7 +110,7 @@ print(seeds, (pinned.to("tpu") + 1).tolist())
 
 @pytest.mark.slow
 def test_the_accelerator_is_known_before_it_starts():
-    assert run(QUIET + ASKED).splitlines() == [
+    assert run(QUIET + ASKED, fresh=True).splitlines() == [
         "tpu tpu True",
         "1 0",
         "0 tpu",
@@ -130,8 +130,8 @@ print(torch.tpu.device_count())
 @pytest.mark.slow
 def test_what_is_asked_of_the_device_itself_starts_it():
     two = "--xla_force_host_platform_device_count=2"
-    assert run(QUIET + SEEDED, XLA_FLAGS=two) == "2\n"
-    assert run(QUIET + "print(torch.tpu.device_count())", XLA_FLAGS=two) == "2\n"
+    assert run(QUIET + SEEDED, fresh=True, XLA_FLAGS=two) == "2\n"
+    assert run(QUIET + "print(torch.tpu.device_count())", fresh=True, XLA_FLAGS=two) == "2\n"
 
 
 IN_USE = """
@@ -145,7 +145,7 @@ for workers in (0, 2):
 
 def test_pinned_loaders_work_with_the_device_in_use():
     batches = [(True, [[1.0, 2.0], [3.0, 4.0]]), (True, [[5.0, 6.0], [7.0, 8.0]])]
-    assert run(QUIET + IN_USE) == f"{batches}\n" * 2
+    assert run(QUIET + IN_USE, fresh=True) == f"{batches}\n" * 2
 
 
 @pytest.mark.slow
@@ -159,12 +159,12 @@ def test_torch_tpu_keeps_its_name_unless_ours_is_asked_for(tmp_path: Path):
         "try: fuse.set_mode('strict'); fuse.explain(lambda: None)\n"
         "except RuntimeError as error: print(error)"
     )
-    assert run(QUIET + used, **theirs).splitlines() == [
+    assert run(QUIET + used, fresh=True, **theirs).splitlines() == [
         "False",
         "the device tpu is torch_tpu's in this process.",
         "  way out: set FUSE_DEVICE=fuse before the program starts, or uninstall torch_tpu",
     ]
     code = QUIET + "print((torch.ones(2, device='tpu') + 1).tolist())"
-    assert run(code, FUSE_DEVICE="fuse", **theirs) == "[2.0, 2.0]\n"
-    process = start("from fuse.commands import cli; cli.main(['doctor'])", **theirs)
+    assert run(code, fresh=True, FUSE_DEVICE="fuse", **theirs) == "[2.0, 2.0]\n"
+    process = start("from fuse.commands import cli; cli.main(['doctor'])", fresh=True, **theirs)
     assert "BAD  autoload       tpu is torch_tpu's" in process.communicate(timeout=240)[0]

@@ -32,12 +32,12 @@ print("light")
 
 
 def test_importing_is_light_and_the_device_starts_at_its_first_use():
-    assert run(IMPORT) == "light\n"
+    assert run(IMPORT, fresh=True) == "light\n"
 
 
 def test_autoload_can_be_turned_off():
     code = "import torch; print(hasattr(torch, 'tpu'))"
-    assert run(code, TORCH_DEVICE_BACKEND_AUTOLOAD="0") == "False\n"
+    assert run(code, fresh=True, TORCH_DEVICE_BACKEND_AUTOLOAD="0") == "False\n"
 
 
 ENDS = {

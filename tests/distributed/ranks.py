@@ -6,17 +6,17 @@ import importlib
 import os
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
+
+from tests.forked import Process
 
 SECONDS = 100.0
 """How long all ranks together may take, starts included: ten times what it takes alone."""
@@ -41,7 +41,7 @@ def free_port() -> int:
 
 def start(
     function: Callable[..., object], size: int, backend: str | None, timeout: float, **env: str
-) -> list[tuple[subprocess.Popen[bytes], Any]]:
+) -> list[tuple[Process, Any]]:
     """Start every rank; their output goes to files."""
     port = str(free_port())
     ranks = []
@@ -58,25 +58,13 @@ def start(
             "OMP_NUM_THREADS": "1",
             **env,
         }
-        line = [sys.executable, "-m", "tests.distributed.ranks", function.__module__]
+        line = ["-m", "tests.distributed.ranks", function.__module__]
         line += [function.__qualname__, backend or "", str(timeout)]
-        ranks.append(
-            (
-                subprocess.Popen(
-                    line,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    env=settings,
-                    cwd=Path(__file__).parents[2],
-                    start_new_session=True,
-                ),
-                output,
-            )
-        )
+        ranks.append((Process(line, settings, output, session=True), output))
     return ranks
 
 
-def finish(ranks: list[tuple[subprocess.Popen[bytes], Any]], seconds: float) -> list[Ended]:
+def finish(ranks: list[tuple[Process, Any]], seconds: float) -> list[Ended]:
     """Wait for all ranks at most so long, and for those that another one's failure leaves alone
     ``ALONE`` seconds; who has not ended then is killed, with its children."""
     deadline = time.monotonic() + seconds

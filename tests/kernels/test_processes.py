@@ -31,7 +31,8 @@ print(found[2].tolist(), fuse.stats()["compiles"] > 0)
 
 
 def run(folder: Path, factor: float, rows: str) -> str:
-    process = start(PROGRAM.format(factor=factor, rows=rows), FUSE_CACHE_DIR=str(folder))
+    code = PROGRAM.format(factor=factor, rows=rows)
+    process = start(code, fresh=True, FUSE_CACHE_DIR=str(folder))
     out, errors = finish(process)
     assert process.returncode == 0, errors
     return out.strip()
@@ -77,6 +78,6 @@ print(twice(torch.ones(2)).tolist(), torch.tpu.is_initialized())
 
 
 def test_kernels_load_no_more_than_they_need(tmp_path):
-    process = start(LIGHT)
+    process = start(LIGHT, fresh=True)
     out, errors = finish(process)
     assert out.strip() == "[2.0, 2.0] False", errors

@@ -19,8 +19,10 @@ def test_importing_loads_nothing_of_it():
         "torch.tpu.is_available(); torch.manual_seed(0); torch.accelerator.is_available(); "
         "print([n for n in sys.modules if n.startswith(('torch.tpu.', 'fuse.torch_tpu', 'jax'))])"
     )
-    assert run(code) == "[]\n[]\n"
-    assert run("import torch.tpu.pallas as p; print(p.__name__)") == "torch.tpu.pallas\n"
+    assert run(code, fresh=True) == "[]\n[]\n"
+    assert (
+        run("import torch.tpu.pallas as p; print(p.__name__)", fresh=True) == "torch.tpu.pallas\n"
+    )
     assert run("from torch.tpu.ops import ragged_dot as r; print(r.__name__)") == "ragged_dot\n"
 
 
