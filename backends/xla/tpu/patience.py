@@ -1,7 +1,7 @@
 """How long a process is waited for: by what it uses of processors, not by the clock.
 
-A compiler shares its cores with the program that it compiles for, and with others'. By the clock one
-that gets a fifth of a core would be taken for one that hangs.
+A compiler shares its cores with the program that it compiles for, and with others'. By the clock
+one that gets a fifth of a core would be taken for one that hangs.
 """
 
 from __future__ import annotations
