@@ -26,6 +26,7 @@ from fuse.backends.estimates import AS_IT_IS, Estimate, Variant
 from fuse.backends.functions import Shipment, is_function
 from fuse.backends.xla.lowering import rejection
 from fuse.backends.xla.rules.registry import RULES
+from fuse.backends.xla.tpu.patience import Patience, processor_seconds
 from fuse.backends.xla.tpu.platform import TpuPlatform
 from fuse.backends.xla.tpu.targets import TargetName, libtpu_version, unknown
 from fuse.errors import ConfigError, describe
@@ -38,7 +39,9 @@ WORKERS: Final = min(2, len(os.sched_getaffinity(0))) if hasattr(os, "sched_geta
 and several threads of its own."""
 START_SECONDS: Final = 300.0
 SECONDS: Final = 300.0
-"""The longest that one chunk may take; a large one of a convolutional net takes half a minute."""
+"""Processor time that one chunk may take, and the longest that its compiler may stand still; a
+large one of a convolutional net takes half a minute."""
+_LOOK: Final = 1.0  # seconds between two looks at what a compiler has used
 _LENGTH: Final = 8  # bytes before a message: ``worker.LENGTH``
 _LAST: Final = 6  # lines of an aborted compiler's output that its refusal quotes
 
@@ -109,17 +112,17 @@ class Worker:
                     pipe.close()
 
     def _receive(self, seconds: float) -> Any:
-        deadline = time.monotonic() + seconds
-        size = int.from_bytes(self._read(_LENGTH, deadline, seconds), "big")
-        return pickle.loads(self._read(size, deadline, seconds))  # noqa: S301  (of our own process)
+        patience = Patience(seconds, processor_seconds(self._process.pid), time.monotonic())
+        size = int.from_bytes(self._read(_LENGTH, patience), "big")
+        return pickle.loads(self._read(size, patience))  # noqa: S301  (of our own process)
 
-    def _read(self, size: int, deadline: float, seconds: float) -> bytes:
+    def _read(self, size: int, patience: Patience) -> bytes:
         assert self._process.stdout is not None
         descriptor, data = self._process.stdout.fileno(), bytearray()
         while len(data) < size:
-            left = deadline - time.monotonic()
-            if left <= 0 or not select.select([descriptor], [], [], left)[0]:
-                raise Ended("time-out", f"no answer within {seconds:.0f} s")
+            while not select.select([descriptor], [], [], _LOOK)[0]:
+                if why := patience.spent(processor_seconds(self._process.pid), time.monotonic()):
+                    raise Ended("time-out", why)
             part = os.read(descriptor, min(size - len(data), 1 << 20))
             if not part:
                 raise Ended("aborted", self._last_words())
