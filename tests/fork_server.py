@@ -74,13 +74,15 @@ def _take(streams: list[int], reply: int, waiting: selectors.BaseSelector) -> No
         os.close(descriptor)
 
 
-def become(arguments: list[str], environment: dict[str, str], folder: str, session: bool) -> None:
-    """Run what ``python arguments`` would: ``-c code``, ``-m module`` or a file, and the rest."""
+def become(arguments: list[str], environment: dict[str, str], session: bool) -> None:
+    """Run what ``python arguments`` would: ``-c code``, ``-m module`` or a file, and the rest.
+
+    Not by ``runpy``, which takes ``__main__`` away at its end, where finalisers still need it.
+    """
     if session:
         os.setsid()
     os.environ.clear()
     os.environ.update(environment)
-    os.chdir(folder)
     faulthandler.enable()
     main = types.ModuleType("__main__")
     sys.modules["__main__"] = main
@@ -91,7 +93,7 @@ def become(arguments: list[str], environment: dict[str, str], folder: str, sessi
     elif kind == "-m":
         spec = importlib.util.find_spec(rest[0])
         assert spec is not None and isinstance(spec.loader, InspectLoader), rest
-        sys.argv, sys.path[0] = [str(spec.origin), *rest[1:]], folder
+        sys.argv, sys.path[0] = [str(spec.origin), *rest[1:]], os.getcwd()
         main.__dict__.update(__spec__=spec, __file__=spec.origin, __package__=spec.parent)
         found = spec.loader.get_code(rest[0])
         assert found is not None

@@ -1,7 +1,8 @@
 """Processes that start with PyTorch and JAX imported, for tests that need a process of their own.
 
-They come from one server for each process of pytest (``tests.fork_server``) and share its hash seed
-and its addresses: a test of what must be equal between processes starts fresh interpreters instead.
+They come from servers that each process of pytest has for itself (``tests.fork_server``), and share
+their server's hash seed and addresses: what must be equal between processes is asked of those of
+different servers, or of fresh interpreters.
 """
 
 from __future__ import annotations
@@ -40,8 +41,10 @@ class Process:
         output: IO[bytes] | None = None,
         *,
         session: bool = False,
+        server: int = 0,
     ) -> None:
-        """Run ``python arguments``; with ``output`` both its streams go to that file."""
+        """Run ``python arguments`` in the project's folder; with ``output`` both its streams go to
+        that file. Of another ``server``, it shares nothing with the processes of this one."""
         self.args = arguments
         self.returncode: int | None = None
         self.stdout: IO[str] | None = None
@@ -55,10 +58,10 @@ class Process:
         request = {
             "arguments": arguments,
             "environment": dict(environment),
-            "folder": str(ROOT),
             "session": session,
         }
-        socket.send_fds(_server(_at_import(environment)), [json.dumps(request).encode()], given)
+        asked = _server(server, _at_import(environment))
+        socket.send_fds(asked, [json.dumps(request).encode()], given)
         for descriptor in given:
             os.close(descriptor)
         self.pid = int(self._answers.recv(32))
@@ -117,7 +120,7 @@ def _at_import(environment: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
 
 
 @functools.cache
-def _server(at_import: tuple[tuple[str, str], ...]) -> socket.socket:
+def _server(number: int, at_import: tuple[tuple[str, str], ...]) -> socket.socket:
     """Where to ask for processes of this environment."""
     requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     kept = {name: text for name, text in os.environ.items() if not name.startswith(AT_IMPORT)}

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.device.helpers import run as run_in_process
 
 PROGRAM = """
 import json, warnings
@@ -61,15 +60,7 @@ print(function(torch.zeros(2, device="tpu")).tolist())
 
 
 def run(code: str, folder: Path) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env=os.environ | {"FUSE_CACHE_DIR": str(folder)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return run_in_process(code, fresh=True, FUSE_CACHE_DIR=str(folder))
 
 
 @pytest.mark.slow

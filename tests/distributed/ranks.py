@@ -60,7 +60,9 @@ def start(
         }
         line = ["-m", "tests.distributed.ranks", function.__module__]
         line += [function.__qualname__, backend or "", str(timeout)]
-        ranks.append((Process(line, settings, output, session=True), output))
+        # Neighbours agree on no hash seed and no address, as ranks that a launcher starts.
+        process = Process(line, settings, output, session=True, server=rank % 2)
+        ranks.append((process, output))
     return ranks
 
 
