@@ -64,7 +64,7 @@ class Process:
         socket.send_fds(asked, [json.dumps(request).encode()], given)
         for descriptor in given:
             os.close(descriptor)
-        self.pid = int(self._answers.recv(32))
+        self.pid = self._answer()
         self._reading: list[Future[str]] = []
 
     def poll(self) -> int | None:
@@ -79,11 +79,18 @@ class Process:
         if self.returncode is None:
             self._answers.settimeout(timeout)
             try:
-                self.returncode = int(self._answers.recv(32))
+                self.returncode = self._answer()
             except (TimeoutError, BlockingIOError) as error:
                 raise subprocess.TimeoutExpired(self.args, timeout or 0.0) from error
             self._answers.close()
         return self.returncode
+
+    def _answer(self) -> int:
+        """The next number that the server says of the process."""
+        said = self._answers.recv(32)
+        if not said:
+            raise ChildProcessError(f"the fork server of {self.args} has ended; see its errors")
+        return int(said)
 
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
         """The rest of both streams, once the process has ended; TimeoutExpired if it does not."""
