@@ -107,7 +107,8 @@ def _results(node: Node) -> list[View]:
 
 
 def _pointwise(node: Node) -> bool:
-    return torch.Tag.pointwise in find_overload(node.target).tags
+    tags = find_overload(node.target).tags
+    return torch.Tag.pointwise in tags or base_name(node.target) == "floor_divide"  # lacks it
 
 
 def _dtypes(node: Node, operands: list[Operand]) -> tuple[str, ...]:

@@ -119,3 +119,21 @@ def test_parts_of_a_dtype_that_only_the_host_has(monkeypatch: pytest.MonkeyPatch
         torch.view_as_real(half).sum().backward()
         assert half.detach().cpu().to(torch.complex64).tolist() == [1, -2]
         assert x.grad is not None and x.grad.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("name", ["strict", "fused"])
+def test_quotients_of_integers_stay_on_the_device(name: str, monkeypatch: pytest.MonkeyPatch):
+    """Nobody divides by zero to find out what the CPU's kernel takes."""
+    monkeypatch.setenv("FUSE_HOST_FALLBACK", "error")
+    x, y = torch.arange(-3, 3).to(DEVICE), torch.tensor([[2], [-3]]).to(DEVICE)
+    with mode(name):
+        for _ in range(6):
+            for call in (
+                torch.floor_divide,
+                torch.remainder,
+                torch.fmod,
+                torch.Tensor.floor_divide_,
+            ):
+                given = (x + y * 0, y)
+                wanted = call(given[0].cpu(), y.cpu())
+                assert call(given[0] + 0, y).tolist() == wanted.tolist()
