@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.interpreters import partial_eval
 
-from fuse.kernels.function import Function
+from fuse.kernels.function import Flat, Function
 from fuse.trace.spec import TensorSpec
 
 
@@ -111,16 +111,62 @@ def reads(function: Function, specs: Sequence[TensorSpec]) -> tuple[bool, ...]:
     return tuple(used)
 
 
+def tangents(function: Function, wanted: tuple[int, ...], size: int) -> Function:
+    """The directional derivative of a function of ``size`` arrays, which writes nothing.
+
+    It takes the function's arrays and the tangents of those ``wanted``, and returns the tangents of
+    the results that have one. JAX derives it: the user's ``gradient`` says nothing of it.
+    """
+    key = ("tangents", wanted, size)
+    if key not in function.derived:
+
+        def call(*values: Any) -> list[Any]:
+            arrays = values[:size]
+            direction = list(map(_zeros, arrays))
+            for at, tangent in zip(wanted, values[size:], strict=True):
+                direction[at] = tangent.astype(arrays[at].dtype)
+            leaves, made = jax.jvp(
+                lambda *given: list(map(jnp.asarray, jax.tree.leaves(function.call(*given)))),
+                arrays,
+                tuple(direction),
+            )
+            pairs = zip(leaves, made, strict=True)
+            return [made for leaf, made in pairs if is_differentiable(str(leaf.dtype))]
+
+        text = f"tangents {wanted} {size} of {function.text}"
+        name = f"{function.name}_tangents"
+        remedy = "wrap the function in jax.custom_jvp, which gives it one"
+        function.derived[key] = Function(name, text, call, weak=function.weak, remedy=remedy)
+    return function.derived[key]
+
+
+def _zeros(array: Any) -> Any:
+    """No direction; integers have no other."""
+    if is_differentiable(str(array.dtype)):
+        return jnp.zeros_like(array)
+    return np.zeros(array.shape, _FLOAT0)
+
+
 def functional(function: Function) -> Function:
     """The function with its results as one list of new arrays: nothing is written."""
     key = "functional"
     if key not in function.derived:
-        text = f"functional {function.text}"
+        given = function.gradient
+
+        def gradient(arrays: Sequence[Any], results: Any, grads: Any) -> Any:
+            assert given is not None
+            specs = [TensorSpec(str(array.dtype), array.shape) for array in arrays]
+            structure = function.traced(specs).structure
+            return given(
+                arrays, *(jax.tree.unflatten(structure, leaves) for leaves in (results, grads))
+            )
+
         function.derived[key] = Function(
             function.name,
-            text,
+            f"functional {function.text}",
             lambda *arrays: jax.tree.leaves(function.call(*arrays)),
             weak=function.weak,
+            gradient=None if given is None else gradient,
         )
     return function.derived[key]
 
@@ -132,9 +178,30 @@ def batched(function: Function, dims: tuple[int | None, ...], size: int) -> Func
     """
     key = ("batched", dims, size)
     if key not in function.derived:
-        call = jax.vmap(
-            lambda *arrays: jax.tree.leaves(function.call(*arrays)), dims, 0, axis_size=size
+        pure = functional(function)
+        function.derived[key] = Function(
+            f"{function.name}_batch",
+            f"batch {dims} {size} of {function.text}",
+            jax.vmap(pure.call, dims, 0, axis_size=size),
+            weak=function.weak,
+            gradient=None if pure.gradient is None else _of_batch(pure.gradient, dims, size),
         )
-        text = f"batch {dims} {size} of {function.text}"
-        function.derived[key] = Function(f"{function.name}_batch", text, call, weak=function.weak)
     return function.derived[key]
+
+
+def _of_batch(gradient: Flat, dims: tuple[int | None, ...], size: int) -> Flat:
+    """The gradient for a batch: what all samples share gets the sum of theirs."""
+    every = jax.vmap(
+        lambda arrays, results, grads: list(gradient(arrays, results, grads)),
+        (list(dims), 0, 0),
+        0,
+        axis_size=size,
+    )
+
+    def batch(arrays: Sequence[Any], results: Any, grads: Any) -> list[Any]:
+        return [
+            None if found is None else found.sum(0) if at is None else jnp.moveaxis(found, 0, at)
+            for found, at in zip(every(list(arrays), results, grads), dims, strict=True)
+        ]
+
+    return batch

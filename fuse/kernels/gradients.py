@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import torch
 
 from fuse.errors import KernelError, describe
-from fuse.kernels.derived import backward, batched, is_differentiable, reads
+from fuse.kernels.derived import backward, batched, is_differentiable, reads, tangents
 from fuse.kernels.function import Function, spec_of
 from fuse.trace.source import user_line
 from fuse.trace.spec import TensorSpec
@@ -220,12 +220,22 @@ def transformed(
         @staticmethod
         def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
             _keep(ctx, function, inputs, ctx.needs_input_grad, output)
+            ctx.save_for_forward(*inputs)
             dtypes = [(one, spec_of(one).dtype) for one in output]
             ctx.mark_non_differentiable(*(one for one, d in dtypes if not is_differentiable(d)))
 
         @staticmethod
         def backward(ctx: Any, *grads: Any) -> Any:
             return tuple(_gradients(ctx, grads, call))
+
+        @staticmethod
+        def jvp(ctx: Any, *given: Any) -> Any:
+            directions = [(at, one) for at, one in enumerate(given) if one is not None]
+            wanted = tuple(at for at, _ in directions if is_differentiable(ctx.specs[at].dtype))
+            tensors = [*ctx.saved_tensors, *(one for at, one in directions if at in wanted)]
+            made = iter(call(tangents(function, wanted, len(given)), tensors))
+            results = ctx.specs[ctx.size :]
+            return tuple(next(made) if is_differentiable(one.dtype) else None for one in results)
 
         @staticmethod
         def vmap(info: Any, in_dims: Any, *inputs: torch.Tensor) -> Any:

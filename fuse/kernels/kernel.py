@@ -9,7 +9,6 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Final, overload
 
 import jax
-import numpy as np
 import torch
 
 from fuse.backends.xla.canonical import content
@@ -18,8 +17,16 @@ from fuse.errors import KernelError, describe
 from fuse.kernels import signature
 from fuse.kernels.dynamo import outside
 from fuse.kernels.function import Function, Traced, spec_of
-from fuse.kernels.host import to_tensor
-from fuse.kernels.operators import Operator, call
+from fuse.kernels.leaves import (
+    as_tensor,
+    gradients_like,
+    has_tensor,
+    hashable,
+    is_array,
+    kind_of_leaf,
+    placed,
+)
+from fuse.kernels.operators import Operator, call, is_transformed
 from fuse.trace.source import user_line
 
 NAMESPACE: Final = "fuse_kernels"
@@ -111,7 +118,7 @@ class Kernel:
     def __call__(self, *args: Any, **options: Any) -> Any:
         """Call the operator; results are tensors where the function returns arrays."""
         plain = self._plain
-        if plain is not None and plain.takes(args, options) and not _is_transformed():
+        if plain is not None and plain.takes(args, options) and not is_transformed():
             compiling = torch.compiler.is_compiling()
             operator = self._operator or self._make(plain.schema)
             if compiling and plain.results == len(self.donate) == 1:
@@ -131,7 +138,7 @@ class Kernel:
 
     def _is_declared(self, args: Sequence[Any], options: dict[str, Any]) -> bool:
         """Whether the function returns what its schema says; found out once for static values."""
-        key = tuple(value is None for value in args), _hashable(options)
+        key = tuple(value is None for value in args), hashable(options)
         if key not in self._declared:
             function, arrays = self._find(args, options)
             if any(isinstance(size, torch.SymInt) for array in arrays for size in array.shape):
@@ -159,7 +166,7 @@ class Kernel:
                 static[name] = float(static[name])
         given = [*args, *[None] * (len(plain.tensors) - len(args))]
         present = tuple(at for at, value in enumerate(given) if value is not None)
-        key = (present, _hashable(static))
+        key = (present, hashable(static))
         if key not in self._functions:
             self._functions[key] = self._plain_function(present, static)
         return self._functions[key], [given[at] for at in present]
@@ -203,7 +210,7 @@ class Kernel:
         for name, value in bound.arguments.items():
             kind = self.signature.parameters[name].kind
             keyword = name in options or kind is inspect.Parameter.VAR_KEYWORD
-            if keyword and not _has_tensor(value):
+            if keyword and not has_tensor(value):
                 static[name] = value
             else:
                 dynamic[name] = value
@@ -213,14 +220,14 @@ class Kernel:
         if like is None:
             raise KernelError(self._text("it takes at least one tensor", args))
         names = [path[0].key for path, _ in paths]
-        leaves = [_tensor(leaf, like) for _, leaf in paths]
-        key = (structure, tuple(map(_kind, leaves)), tuple(names), _hashable(static))
-        first = [at for at, leaf in enumerate(leaves) if _is_array(leaf)]
+        leaves = [placed(leaf, like) for _, leaf in paths]
+        key = (structure, tuple(map(kind_of_leaf, leaves)), tuple(names), hashable(static))
+        first = [at for at, leaf in enumerate(leaves) if is_array(leaf)]
         order = sorted(first, key=lambda at: names[at] not in self.donate)
         if key not in self._functions:
             self._functions[key] = self._general_function(key, leaves, order, static)
         function = self._functions[key]
-        arrays = [_as_tensor(leaves[at]) for at in order]
+        arrays = [as_tensor(leaves[at]) for at in order]
         traced = function.traced([spec_of(array) for array in arrays])
         return traced.arrange(call(function, arrays), arrays[: len(function.written)])
 
@@ -275,7 +282,7 @@ class Kernel:
                 leaf
                 for name in sorted(bound.arguments)
                 if name in dynamic
-                for leaf in _grads_like(bound.arguments[name], made.get(name))
+                for leaf in gradients_like(bound.arguments[name], made.get(name))
             ]
             return [flat[at] for at in order]
 
@@ -284,15 +291,6 @@ class Kernel:
     def _text(self, what: str, args: Sequence[Any]) -> str:
         operands = [type(value).__name__ for value in args]
         return describe(what, operator=self.name, operands=operands, source=user_line())
-
-
-def _grads_like(given: Any, made: Any) -> list[Any]:
-    """A gradient's leaves, as many as the argument has; none was made of a ``None``."""
-    count = len(jax.tree.leaves(given))
-    return [None] * count if made is None else jax.tree.leaves(made, is_leaf=lambda x: x is None)
-
-
-_is_transformed: Final = torch._C._are_functorch_transforms_active
 
 
 def _base_name(function: Any) -> str:
@@ -308,48 +306,6 @@ def _free(name: str) -> str:
     while f"{name}_{number}" in _named:
         number += 1
     return f"{name}_{number}"
-
-
-def _hashable(options: dict[str, Any]) -> Hashable:
-    items = ((k, tuple(v) if isinstance(v, list) else v) for k, v in sorted(options.items()))
-    found = tuple((name, type(value), value) for name, value in items)
-    try:
-        hash(found)
-    except TypeError:
-        return content(found)
-    return found
-
-
-def _has_tensor(value: Any) -> bool:
-    return any(isinstance(leaf, (torch.Tensor, jax.Array)) for leaf in jax.tree.leaves(value))
-
-
-def _tensor(leaf: Any, like: torch.Tensor) -> Any:
-    """Arrays of NumPy and JAX among tensors, on the tensors' device."""
-    if isinstance(leaf, (np.ndarray, jax.Array)):
-        return to_tensor(np.asarray(leaf)).to(like.device)
-    return leaf
-
-
-def _kind(leaf: Any) -> Hashable:
-    if isinstance(leaf, torch.Tensor):
-        return "tensor"
-    if type(leaf) in _NUMBERS:
-        return type(leaf).__name__
-    return _hashable({"static": leaf})
-
-
-def _is_array(leaf: Any) -> bool:
-    return isinstance(leaf, torch.Tensor) or type(leaf) in _NUMBERS
-
-
-def _as_tensor(leaf: Any) -> torch.Tensor:
-    if isinstance(leaf, torch.Tensor):
-        return leaf
-    return torch.tensor(leaf, dtype=_NUMBERS[type(leaf)])
-
-
-_NUMBERS: Final = {bool: torch.bool, int: torch.int64, float: torch.float64}
 
 
 @overload

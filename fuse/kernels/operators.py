@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any, Final
 
 import torch
+from torch.autograd import forward_ad
 
 from fuse.backends.functions import MAKERS, Program
 from fuse.errors import KernelError
@@ -202,9 +203,16 @@ def generic(name: str, writes: bool) -> Operator:
     return Operator(name, f"({written}Tensor[] tensors, str function) -> Tensor[]", _listed)
 
 
+def is_transformed() -> bool:
+    """Whether ``torch.func`` or forward-mode differentiation follows the calls of this thread."""
+    if torch._C._are_functorch_transforms_active():
+        return True
+    return forward_ad._current_level >= 0 and torch._C._is_fwd_grad_enabled()
+
+
 def call(function: Function, arrays: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """What the function returns, by its generic operator; what it writes comes first in arrays."""
-    if torch._C._are_functorch_transforms_active():
+    if is_transformed():
         return _call_transformed(function, arrays)
     return call_operator(function, arrays)
 

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import pytest
 import torch
 from jax.experimental import pallas as pl
+from torch.autograd import forward_ad
 
 import fuse
 from fuse.errors import KernelError
@@ -182,3 +183,66 @@ def test_a_batch_keeps_the_gradient_outside_it():
     assert torch.autograd.gradcheck(lambda x, w: torch.vmap(gated, (0, None))(x, w), (x, w))
     made = torch.vmap(lambda x: twisted(x, w[None], torch.zeros((), dtype=torch.int64))["product"])
     torch.testing.assert_close(made(x), x * w)
+
+
+@fuse.kernel(
+    name="fuse_tests::scaled_gradient",
+    gradient=lambda inputs, outputs, grads: (10 * inputs[0] * grads["square"], None),
+)
+def scaled_gradient(x, count):
+    return {"count": count + 1, "square": x * x}
+
+
+@pytest.mark.parametrize("device", ["cpu", DEVICE])
+@pytest.mark.parametrize("dims", [None, (0, 0), (1, 0), (None, 0)])
+def test_transforms_use_the_gradient_that_was_given(device, dims):
+    x = torch.arange(9.0, device=device).view(3, 3)
+    count = torch.arange(3, device=device)
+    function = scaled_gradient if dims is None else torch.vmap(scaled_gradient, dims)
+    found = torch.func.grad(lambda x: function(x, count)["square"].sum())(x)
+    torch.testing.assert_close(found, 10 * x * (3 if dims == (None, 0) else 1))
+    kept = x.clone().requires_grad_()
+    function(kept, count)["square"].sum().backward()
+    torch.testing.assert_close(kept.grad, found)
+
+
+@pytest.mark.parametrize("device", ["cpu", DEVICE])
+def test_forward_mode_differentiation(device):
+    x, w = torch.randn(4, 3, device=device), torch.randn(3, device=device)
+    given = (x, w), (torch.randn(4, 3, device=device), torch.randn(3, device=device))
+
+    def reference(x, w):
+        return x * x.sigmoid() * w
+
+    for _ in range(3):
+        for found, wanted in zip(
+            torch.func.jvp(gated, *given), torch.func.jvp(reference, *given), strict=True
+        ):
+            torch.testing.assert_close(found, wanted)
+        torch.testing.assert_close(
+            torch.func.jacfwd(gated, 1)(x, w), torch.func.jacfwd(reference, 1)(x, w)
+        )
+    torch.testing.assert_close(
+        torch.func.hessian(lambda x: gated(x, w).sum())(x),
+        torch.func.hessian(lambda x: reference(x, w).sum())(x),
+    )
+    with forward_ad.dual_level():
+        made = forward_ad.unpack_dual(gated(forward_ad.make_dual(x, given[1][0]), w))
+    _, wanted = torch.func.jvp(lambda x: reference(x, w), (x,), (given[1][0],))
+    torch.testing.assert_close(made.tangent, wanted)
+    # What has no derivative has no tangent either.
+    index = torch.tensor(1, device=device)
+    values, tangents = torch.func.jvp(
+        lambda x: twisted(x, torch.stack([w, 2 * w]), index), (x[0],), (x[1],)
+    )
+    torch.testing.assert_close(tangents["product"], x[1] * 2 * w)
+    assert values["index"].item() == 2 and not tangents["index"].any()
+
+
+def test_a_kernel_without_tangents_says_so():
+    squared = jax.custom_vjp(lambda x: x * x)
+    squared.defvjp(lambda x: (x * x, x), lambda x, grad: (2 * x * grad,))
+    kernel = fuse.kernel(lambda x: squared(x), name="fuse_tests::only_backward")
+    x = torch.ones(4, device=DEVICE)
+    with pytest.raises(RuntimeError, match=r"custom_vjp function.*\n.*\n.*only_backward"):
+        print(torch.func.jvp(kernel, (x,), (x,)))
