@@ -152,7 +152,7 @@ def _error(
         call(node, stand_in, overload, **drawn)
     except NotImplementedError as error:
         return None if "Could not run" in str(error) or "overrideable" in str(error) else error
-    except (RuntimeError, IndexError, ValueError) as error:
+    except (RuntimeError, IndexError, TypeError, ValueError) as error:
         return error
     return None
 

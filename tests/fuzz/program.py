@@ -103,7 +103,7 @@ def take(step: Step, pool: list[Tensor], number: int) -> Any:
             found = VIEWS[step.kind](x, number)
         else:
             found = OTHERS[step.kind](x, y, number)
-    except (RuntimeError, IndexError, ValueError) as error:
+    except (RuntimeError, IndexError, TypeError, ValueError) as error:
         return type(error).__name__
     if step.kind in MAKERS:
         if found.numel() <= MOST and not any(found is other for other in pool):
