@@ -43,6 +43,14 @@ def test_a_compiler_that_stands_still_is_not_waited_for_any_longer() -> None:
     assert patience.spent(used=25.4, now=500) == "no answer, and no work, for 300 s"
 
 
+def test_a_compiler_that_hardly_works_is_not_waited_for_without_end() -> None:
+    patience = Patience(300, used=20, now=0)
+    hours = range(1, 13)
+    said = [patience.spent(used=20 + turn, now=299 * turn) for turn in hours]
+    assert said == [""] * len(hours)
+    assert patience.spent(used=33, now=3600) == "no answer within 3600 s"
+
+
 def test_the_processor_time_of_a_process_is_what_it_says_itself() -> None:
     before = processor_seconds(os.getpid())
     while sum(os.times()[:2]) < before + 0.1:

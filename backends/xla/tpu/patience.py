@@ -11,16 +11,20 @@ from typing import Final
 
 WORK: Final = 0.5
 """Seconds of processor time by which a process has not stood still."""
+LONGEST: Final = 12
+"""Times ``seconds`` by the clock, after which one that works on is waited for no longer either."""
 
 
 class Patience:
-    """For one answer: ``seconds`` of processor time, and no longer than that without any."""
+    """For one answer: ``seconds`` of processor time, no longer than that without any, and never
+    longer than ``LONGEST`` times that.
+    """
 
     def __init__(self, seconds: float, used: float, now: float) -> None:
         """``used`` is what the process has used so far, ``now`` the clock; all in seconds."""
         self._seconds = seconds
         self._start = self._seen = used
-        self._moved = now
+        self._begun = self._moved = now
 
     def spent(self, used: float, now: float) -> str:
         """Why it is waited for no longer; empty where it is."""
@@ -30,6 +34,8 @@ class Patience:
             self._seen, self._moved = used, now
         if now - self._moved >= self._seconds:
             return f"no answer, and no work, for {self._seconds:.0f} s"
+        if now - self._begun >= LONGEST * self._seconds:
+            return f"no answer within {LONGEST * self._seconds:.0f} s"
         return ""
 
 
