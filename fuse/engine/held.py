@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import weakref
 from pathlib import Path
-from typing import Final, final
+from typing import Any, Final, final
 
 from fuse.cache.memory import weight
 from fuse.engine.runnable import Runnable
@@ -37,8 +37,12 @@ class HeldPlans:
 
     def executables(self) -> tuple[int, int]:
         """How many executables live for the plans, and their bytes: 0.5 us a plan."""
-        stages = (stage for plan in self._plans for stage in plan.stages)
-        held = {stage.found.digest: stage.executable for stage in stages}
+        held: dict[str, Any] = {}
+        for plan in self._plans:
+            for stage in plan.stages:
+                digest, executable = stage.found.digest, stage.held()
+                if executable is not None or digest not in held:
+                    held[digest] = executable
         return len(held), sum(weight(one, 0) for one in held.values())
 
     def are_too_many(self) -> bool:

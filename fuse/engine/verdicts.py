@@ -14,6 +14,7 @@ import threading
 import time
 
 from fuse.backends.base import Backend
+from fuse.bounded import Bounded
 from fuse.cache.key import Key
 from fuse.cache.tiered import TieredCache
 from fuse.engine.executables import surroundings
@@ -22,7 +23,7 @@ from fuse.trace.signature import signature
 
 Verdict = str | None
 MAX_STORED = 20_000
-"""Verdicts an entry holds, about 50 bytes each: op_db, whole, has some 15,000 signatures."""
+"""Verdicts that are remembered or stored, about 50 bytes each: op_db has some 15,000 signatures."""
 SAVE_SECONDS = 2.0
 """Least time between two writes while the program runs: bounds what they cost it."""
 _FORMAT = "1"
@@ -39,8 +40,9 @@ class Verdicts:
         self._lock = threading.Lock()
         fields = {"kind": "verdicts", "verdicts": _FORMAT, **surroundings(backend)}
         self._key = Key.of(fields, label=f"verdicts of the {backend.name} backend")
-        self._known: dict[str, Verdict] = dict(cache.get(self._key, load) or {})
-        self._used: dict[str, Verdict] = {}
+        stored = cache.get(self._key, load) or {}
+        self._known: Bounded[str, Verdict] = Bounded(MAX_STORED, stored.items())
+        self._used: Bounded[str, Verdict] = Bounded(MAX_STORED)
         self._unsaved = 0
         self._saved_at = 0.0
 
