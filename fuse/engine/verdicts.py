@@ -23,7 +23,7 @@ from fuse.trace.signature import signature
 
 Verdict = str | None
 MAX_STORED = 20_000
-"""Verdicts that are remembered or stored, about 50 bytes each: op_db has some 15,000 signatures."""
+"""Verdicts an entry holds, about 50 bytes each: op_db, whole, has some 15,000 signatures."""
 SAVE_SECONDS = 2.0
 """Least time between two writes while the program runs: bounds what they cost it."""
 _FORMAT = "1"
@@ -41,8 +41,8 @@ class Verdicts:
         fields = {"kind": "verdicts", "verdicts": _FORMAT, **surroundings(backend)}
         self._key = Key.of(fields, label=f"verdicts of the {backend.name} backend")
         stored = cache.get(self._key, load) or {}
-        self._known: Bounded[str, Verdict] = Bounded(MAX_STORED, stored.items())
-        self._used: Bounded[str, Verdict] = Bounded(MAX_STORED)
+        self._known: Bounded[str, Verdict] = Bounded(2 * MAX_STORED, stored.items())
+        self._used: dict[str, Verdict] = {}  # up to MAX_STORED, which a next start asks first
         self._unsaved = 0
         self._saved_at = 0.0
 
@@ -56,7 +56,9 @@ class Verdicts:
             verdict = self._backend.reject(node)
         with self._lock:
             self._unsaved += name not in self._known
-            self._known[name] = self._used[name] = verdict
+            self._known[name] = verdict
+            if len(self._used) < MAX_STORED:
+                self._used[name] = verdict
         return verdict
 
     def save(self, *, final: bool = False) -> None:
