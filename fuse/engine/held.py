@@ -24,7 +24,7 @@ class HeldPlans:
     """The plans that the native core holds. Used under the recorder's mutex."""
 
     def __init__(self, most: int, most_bytes: int, most_maps: int | None) -> None:
-        """Bounds of the executables that live for the plans, and of the process's memory maps."""
+        """Bounds of the plans' executables, of all bytes of both, and of the process's maps."""
         self._most, self._most_bytes, self.most_maps = most, most_bytes, most_maps
         self._plans: weakref.WeakSet[Runnable] = weakref.WeakSet()
         self._unseen = 0
@@ -48,6 +48,7 @@ class HeldPlans:
     def are_too_many(self) -> bool:
         """Whether one of the bounds is passed; of the maps only now and then."""
         number, size = self.executables()
+        size += sum(plan.plan.held_bytes() for plan in self._plans)
         if number > self._most or size > self._most_bytes:
             return True
         if self.most_maps is None or self._unseen < BETWEEN:
