@@ -117,6 +117,9 @@ class XlaBackend(Backend):
         collect = getattr(getattr(jax_lib, "_jax", None), "collect_garbage", None)
         return None if callback is None or collect is None else (callback, collect)
 
+    def give_back(self) -> None:  # noqa: D102
+        self.platform.give_back()
+
     def memory_bytes(self, device: int) -> int:  # noqa: D102
         known = self.devices[device].memory_stats() or {}
         return int(known.get("bytes_limit") or super().memory_bytes(device))
