@@ -68,6 +68,8 @@ import torch, fuse
 from fuse.device import lazy
 
 x = torch.linspace(-1, 1, 16).to("tpu")
+given_back = []
+lazy.engine().backend.give_back = lambda: given_back.append(None)
 for chosen in itertools.product((torch.sin, torch.cos, torch.tanh, torch.neg), repeat=3):
     value = x
     for step in chosen:
@@ -80,7 +82,8 @@ gc.collect()
 names = [type(one).__name__ for one in gc.get_objects()]
 made = fuse.stats()["background"]["compiled"]
 held = lazy.engine().planning._held.executables()
-print(json.dumps([made, names.count("XlaExecutable"), names.count("_Job"), *held]))
+alive = [names.count("XlaExecutable"), names.count("_Job")]
+print(json.dumps([made, fuse.stats()["prunes"], len(given_back), *alive, *held]))
 """
 
 
@@ -95,8 +98,9 @@ def test_what_is_made_for_streams_that_do_not_come_back_is_bounded():
         FUSE_SIGHTINGS="0",
         FUSE_BRIEF_TRACE="0",
     )
-    made, alive, futures, held, size = json.loads(printed.splitlines()[-1])
-    assert made == 64
+    made, prunes, given_back, alive, futures, held, size = json.loads(printed.splitlines()[-1])
+    assert made == 64 and prunes > 3
+    assert prunes - 1 <= given_back <= prunes  # once its plans are gone
     assert alive <= 2 * entries + 2 and futures <= entries + 1
     assert held <= entries + 1
     assert size >= 1000  # what is made and has not run yet is counted, too
