@@ -32,7 +32,7 @@ class Bounded(dict[Name, Value]):
 
     def memo(self, name: Name, make: Callable[[], Value]) -> Value:
         """The value of ``name``, made where there is none, perhaps by several threads at once."""
-        value = self.get(name, _NONE)
+        value: Value = self.get(name, _NONE)
         if value is _NONE:
             value = self[name] = make()
         return value
