@@ -148,6 +148,9 @@ class Backend(ABC):
         if options:
             raise UnsupportedError(describe(f"the {self.name} backend compiles nothing"))
 
+    def give_back(self) -> None:  # noqa: B027  (most keep nothing)
+        """Let the system have the host's memory that is free: many executables have been freed."""
+
     def memory_bytes(self, device: int) -> int:
         """Bytes that one device may use: the host's memory, where it has none of its own."""
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

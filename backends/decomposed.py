@@ -7,11 +7,15 @@ from typing import Any
 
 import torch
 
+from fuse.bounded import Bounded
 from fuse.trace.bind import bind
 from fuse.trace.decompose import CannotDecompose, Decomposition, decompose
 from fuse.trace.functional import find_overload
 from fuse.trace.node import DtypeArg, HostArg, Node, NumberArg, TensorArg
 from fuse.trace.signature import signature
+
+MOST_SIGNATURES = 4096
+"""Signatures of nodes that a backend remembers something of, up to some 10 kB each."""
 
 
 class Decompositions:
@@ -19,7 +23,7 @@ class Decompositions:
 
     def __init__(self, has_rule: Callable[[str], bool]) -> None:
         self._has_rule = has_rule
-        self._known: dict[str, Decomposition | str] = {}
+        self._known: Bounded[str, Decomposition | str] = Bounded(MOST_SIGNATURES)
 
     def get(self, node: Node) -> Decomposition | None:
         """The node's decomposition, ``None`` where its target has a rule of its own."""
@@ -36,13 +40,13 @@ class Decompositions:
         return found if isinstance(found, str) else None
 
     def _find(self, node: Node) -> Decomposition | str:
-        key = signature(node)
-        if key not in self._known:
-            try:
-                self._known[key] = _decompose(node, self._has_rule)
-            except CannotDecompose as error:
-                self._known[key] = str(error)
-        return self._known[key]
+        return self._known.memo(signature(node), lambda: self._decomposed(node))
+
+    def _decomposed(self, node: Node) -> Decomposition | str:
+        try:
+            return _decompose(node, self._has_rule)
+        except CannotDecompose as error:
+            return str(error)
 
 
 def _decompose(node: Node, has_rule: Callable[[str], bool]) -> Decomposition:

@@ -136,6 +136,11 @@ def compiler() -> str:
     return os.environ.get("CXX", "g++")
 
 
+def build_seconds() -> int:
+    """``FUSE_BUILD_SECONDS``: the longest that building the native core may take (900)."""
+    return _positive("FUSE_BUILD_SECONDS", 900, MOST_SECONDS)
+
+
 def memory_entries() -> int:
     """``FUSE_CACHE_ENTRIES``: executables the memory tier holds, and plans may (default 4096)."""
     return _positive("FUSE_CACHE_ENTRIES", 4096)

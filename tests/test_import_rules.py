@@ -2,7 +2,7 @@
 
     commands > (report | torch_tpu) > (modes | kernels | distributed | integrations) > compile
              > device > engine > (plan | backends | cache) > (trace | native)
-             > (errors, config, versions)
+             > (bounded, errors, config, versions)
 
 A module may import what stands strictly below it, and its own folder; plan, backends and cache
 never import each other. Only XLA's backend imports JAX, and what programs with kernels load:
@@ -29,7 +29,7 @@ FOLDERS = {
     "fuse.examples": ROOT / "examples",
 }
 LEVELS = (
-    ("errors", "config", "versions"),
+    ("bounded", "errors", "config", "versions"),
     ("native", "trace"),
     ("plan", "backends", "cache"),
     ("engine",),

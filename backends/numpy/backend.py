@@ -11,11 +11,12 @@ import numpy as np
 
 import fuse.backends.numpy.rules  # noqa: F401  (fills the table of rules)
 from fuse.backends.base import Backend, Chunk
-from fuse.backends.decomposed import Decompositions
+from fuse.backends.decomposed import MOST_SIGNATURES, Decompositions
 from fuse.backends.functions import is_function
 from fuse.backends.numpy.interpret import refusal, run_chunk
 from fuse.backends.numpy.rules.registry import RULES
 from fuse.backends.subnormals import FlushedSubnormals
+from fuse.bounded import Bounded
 from fuse.trace.node import HostArg, Node, NumberArg
 from fuse.trace.signature import signature
 from fuse.trace.spec import HALF_COMPLEX
@@ -32,7 +33,7 @@ class NumpyBackend(Backend):
 
     def __init__(self) -> None:
         self.decompositions = Decompositions(self.has_rule)
-        self._rejections: dict[str, str | None] = {}
+        self._rejections: Bounded[str, str | None] = Bounded(MOST_SIGNATURES)
 
     def fingerprint(self) -> dict[str, str]:  # noqa: D102
         versions = {"numpy": np.__version__, "ml_dtypes": ml_dtypes.__version__}
@@ -49,10 +50,7 @@ class NumpyBackend(Backend):
 
     def reject(self, node: Node) -> str | None:
         """Ask the rules involved, once for each distinct signature."""
-        key = signature(node)
-        if key not in self._rejections:
-            self._rejections[key] = self._ask(node)
-        return self._rejections[key]
+        return self._rejections.memo(signature(node), lambda: self._ask(node))
 
     def _ask(self, node: Node) -> str | None:
         missing = sorted(node.dtypes() & HALF_COMPLEX)

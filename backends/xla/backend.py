@@ -17,7 +17,7 @@ from jax._src import lib as jax_lib
 import fuse.backends.xla.rules  # noqa: F401  (fills the table of rules)
 from fuse import config
 from fuse.backends.base import Backend, Chunk, Target
-from fuse.backends.decomposed import Decompositions
+from fuse.backends.decomposed import MOST_SIGNATURES, Decompositions
 from fuse.backends.functions import is_function, program_of
 from fuse.backends.xla import dispatch
 from fuse.backends.xla.cpu.platform import CpuPlatform
@@ -29,6 +29,7 @@ from fuse.backends.xla.stacks import Row, Stacks
 from fuse.backends.xla.tpu.platform import TpuPlatform
 from fuse.backends.xla.tpu.target import TpuTarget
 from fuse.backends.xla.tpu.targets import parse
+from fuse.bounded import Bounded
 from fuse.trace.bind import named
 from fuse.trace.borders import Borders
 from fuse.trace.node import HostArg, Node, NumberArg
@@ -72,7 +73,7 @@ class XlaBackend(Backend):
         self.devices = jax.devices()
         self.platform = platform_of(self.devices[0].platform)
         self.decompositions = Decompositions(self.has_rule)
-        self._rejections: dict[str, str | None] = {}
+        self._rejections: Bounded[str, str | None] = Bounded(MOST_SIGNATURES)
         self._stacks = Stacks(on_host=self.shares_host_memory())
 
     @functools.cached_property
@@ -116,6 +117,9 @@ class XlaBackend(Backend):
         collect = getattr(getattr(jax_lib, "_jax", None), "collect_garbage", None)
         return None if callback is None or collect is None else (callback, collect)
 
+    def give_back(self) -> None:  # noqa: D102
+        self.platform.give_back()
+
     def memory_bytes(self, device: int) -> int:  # noqa: D102
         known = self.devices[device].memory_stats() or {}
         return int(known.get("bytes_limit") or super().memory_bytes(device))
@@ -125,10 +129,7 @@ class XlaBackend(Backend):
 
     def reject(self, node: Node) -> str | None:
         """Trace the node's rule abstractly, once for each distinct signature."""
-        key = signature(node)
-        if key not in self._rejections:
-            self._rejections[key] = self._try(node)
-        return self._rejections[key]
+        return self._rejections.memo(signature(node), lambda: self._try(node))
 
     def _try(self, node: Node) -> str | None:
         return rejection(node, self.platform, self.decompositions)

@@ -44,6 +44,9 @@ class Platform:
         """The host's memory that an executable takes of ``stored`` bytes, where that is known."""
         return stored or 0
 
+    def give_back(self) -> None:
+        """Let the system have the host's memory that is free."""
+
     def refuses(self, node: Node) -> str | None:
         """Why the platform's compiler cannot compile ``node``, where that is known."""
         return None

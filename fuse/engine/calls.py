@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fuse.backends.base import Backend
+from fuse.bounded import Bounded
 from fuse.engine.describe import build_node, call_key, pinned_places, renumbered
 from fuse.engine.host_calls import HostCalls
 from fuse.trace.fitting import Range, range_of
@@ -16,7 +17,7 @@ from fuse.trace.varying import Numbers
 from fuse.trace.views import dynamic_bounds
 
 Bounds = tuple[tuple[int, int, int], ...] | tuple[Range]
-MOST_DESCRIBED = 16_384
+MOST_DESCRIBED = 8192
 """Calls remembered without their values, about 2 kB each; a layer's come back with every layer."""
 
 
@@ -34,7 +35,7 @@ class Calls:
         self._reject = reject
         self._host_calls = host_calls
         self._numbers = numbers
-        self.described: dict[str, tuple[Node, tuple[int, ...]]] = {}
+        self.described: Bounded[str, tuple[Node, tuple[int, ...]]] = Bounded(MOST_DESCRIBED)
 
     def describe(
         self,
@@ -60,8 +61,6 @@ class Calls:
                 self._host_calls.refuse(name, reason)
                 return None
             pinned = pinned_places(node) or self._backend.static_places(node)
-            if len(self.described) >= MOST_DESCRIBED:
-                self.described.clear()
             self.described[call] = node, pinned
         else:
             node, pinned = renumbered(known[0], operands, tensors, writes), known[1]

@@ -7,12 +7,15 @@ done its chunk runs uncompiled, and where the compiler fails it goes on so, afte
 
 from __future__ import annotations
 
+import threading
+import weakref
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
 from fuse.backends.base import Backend, Chunk
+from fuse.bounded import Bounded
 from fuse.cache.key import Key
 from fuse.engine.executables import Executables, Found
 from fuse.engine.pool import Pool, cores
@@ -22,6 +25,8 @@ from fuse.errors import warn_or_print
 
 Wanted = Mapping[str, tuple[Chunk, Key]]
 """The different chunks of a plan by the digests of their keys."""
+MOST_REPORTED = 1024
+"""Chunks whose failure is remembered, so that it is said once."""
 
 
 @dataclass(slots=True)
@@ -43,8 +48,11 @@ class Compiler:
         self._executables = executables
         self._pool: Pool[Found] = Pool(cores() - 1 if background else cores())
         self._uncompiled = Uncompiled()
-        self._started: dict[str, Future[Found]] = {}
-        self._reported: set[str] = set()
+        self._lock = threading.Lock()
+        # Plans hold their futures, and so what these hold: what is forgotten is freed.
+        self._started: weakref.WeakValueDictionary[str, Future[Found]]
+        self._started = weakref.WeakValueDictionary()
+        self._reported: Bounded[str, None] = Bounded(MOST_REPORTED)
 
     def find(self, backend: Backend, wanted: Wanted) -> dict[str, Found | Future[Found]]:
         """Every chunk's executable, or in the background the future of one.
@@ -94,21 +102,25 @@ class Compiler:
     def _start(self, backend: Backend, chunk: Chunk, key: Key) -> Future[Found]:
         future = self._started.get(key.digest)
         if future is None:
-            future = self._pool.submit(lambda: self._executables.find(backend, chunk, key))
+            future = self._pool.submit(lambda: self._made(backend, chunk, key))
             self._started[key.digest] = future
         return future
 
+    def _made(self, backend: Backend, chunk: Chunk, key: Key) -> Found:
+        found = self._executables.find(backend, chunk, key)
+        with self._lock:
+            self.counts.compiled += 1
+        return found
+
     def ready(self, digest: str, future: Future[Found]) -> Found | None:
-        """What the future holds, once; ``None`` while it is not done, and after a failure."""
+        """What the future holds; ``None`` while it is not done, and after a failure."""
         if not future.done() or future.cancelled():
             return None
         error = future.exception()
         if error is None:
-            if self._started.pop(digest, None) is not None:
-                self.counts.compiled += 1
             return future.result()
         if digest not in self._reported:
-            self._reported.add(digest)
+            self._reported[digest] = None
             self.counts.failed += 1
             warn_or_print(
                 f"compiling in the background failed; this chunk goes on uncompiled: {error}",

@@ -313,7 +313,8 @@ class Engine:
             found = compiler.ready(stage.found.digest, stage.pending)
             if found is None:
                 return compiler.run_uncompiled(self.backend, stage.chunk, scalars, inputs)
-            stage.executable, stage.found, stage.pending = found.executable, found, None
+            stage.executable, stage.found = found.executable, found
+            stage.chunk = stage.pending = None
         return self.backend.execute(stage.executable, scalars, inputs)
 
     def put(self, data: torch.Tensor, dtype: str, shape: tuple[int, ...], device: int) -> Any:

@@ -7,6 +7,7 @@ import re
 import sys
 import threading
 import time
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
@@ -34,6 +35,8 @@ from fuse.trace.signature import program_text
 
 LISTED = 20
 """Operations that an error names before it says how many more there are."""
+MOST_USED = 1024
+"""Keys remembered as used: those first used, of which the next start loads some ahead."""
 LOAD_THREADS = 2
 """Executables loaded at once for one plan."""
 Names = tuple[tuple[str, str], ...]
@@ -89,7 +92,7 @@ class Executables:
         misses: list[str] = []
         held = self.cache.origin(key) is not None
         with self._lock:
-            self._used[key.digest] = None
+            self._note_used([key.digest])
         started = time.perf_counter()
         executable = self.cache.get_or_make(
             key,
@@ -131,7 +134,7 @@ class Executables:
         for (digest, _), planned in zip(names, chunks, strict=True):
             fits(held[digest][0], planned)
         with self._lock:
-            self._used |= dict.fromkeys(wanted)
+            self._note_used(wanted)
         return [held[digest][1] for digest, _ in names]
 
     def _compile(self, backend: Backend, chunk: Chunk, key: Key, misses: list[str]) -> Any:
@@ -152,8 +155,12 @@ class Executables:
             sys.stderr.write(f"fuse: compiled {key.label} in {seconds:.2f} s: {misses[-1]}\n")
         return executable
 
+    def _note_used(self, digests: Iterable[str]) -> None:
+        if len(self._used) < MOST_USED:
+            self._used |= dict.fromkeys(digests)
+
     def used(self) -> list[str]:
-        """The digests of every key asked for so far, in the order of first use."""
+        """The digests of the keys first asked for, in that order; of some ``MOST_USED`` of them."""
         with self._lock:
             return list(self._used)
 

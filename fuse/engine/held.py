@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import weakref
 from pathlib import Path
-from typing import Final, final
+from typing import Any, Final, final
 
 from fuse.cache.memory import weight
 from fuse.engine.runnable import Runnable
@@ -24,7 +24,7 @@ class HeldPlans:
     """The plans that the native core holds. Used under the recorder's mutex."""
 
     def __init__(self, most: int, most_bytes: int, most_maps: int | None) -> None:
-        """Bounds of the executables that live for the plans, and of the process's memory maps."""
+        """Bounds of the plans' executables, of all bytes of both, and of the process's maps."""
         self._most, self._most_bytes, self.most_maps = most, most_bytes, most_maps
         self._plans: weakref.WeakSet[Runnable] = weakref.WeakSet()
         self._unseen = 0
@@ -37,13 +37,18 @@ class HeldPlans:
 
     def executables(self) -> tuple[int, int]:
         """How many executables live for the plans, and their bytes: 0.5 us a plan."""
-        stages = (stage for plan in self._plans for stage in plan.stages)
-        held = {stage.found.digest: stage.executable for stage in stages}
+        held: dict[str, Any] = {}
+        for plan in self._plans:
+            for stage in plan.stages:
+                digest, executable = stage.found.digest, stage.held()
+                if executable is not None or digest not in held:
+                    held[digest] = executable
         return len(held), sum(weight(one, 0) for one in held.values())
 
     def are_too_many(self) -> bool:
         """Whether one of the bounds is passed; of the maps only now and then."""
         number, size = self.executables()
+        size += sum(plan.plan.held_bytes() for plan in self._plans)
         if number > self._most or size > self._most_bytes:
             return True
         if self.most_maps is None or self._unseen < BETWEEN:

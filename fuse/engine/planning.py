@@ -48,6 +48,7 @@ class Planning:
         self._plans = Plans(executables.cache, config.whole_trace())
         self._held = HeldPlans(config.memory_entries(), config.memory_bytes(), half_of_all_maps())
         self._forms = Forms()
+        self._crowded = False
 
     def use(self, backend: Backend) -> None:
         """Plan for this backend, or for this one as it is now, from now on."""
@@ -84,12 +85,14 @@ class Planning:
         The plan may consume the leaves ``donatable``; an earlier trace read the leaves ``read``.
         With it comes whether there are too many plans now, so that streams are to be forgotten.
         """
+        if self._crowded:  # at the last plan: what was to be forgotten has been since
+            self._backend.give_back()
         plan = self._held.add(self._bound(Trace.of(recorded), live, donatable, read))
         plan.read, plan.setting = read, self._backend.setting()
-        crowded = self._held.are_too_many()
-        if crowded:
+        self._crowded = self._held.are_too_many()
+        if self._crowded:
             self._executables.cache.halve_memory()
-        return plan, crowded
+        return plan, self._crowded
 
     def _bound(
         self,

@@ -1,7 +1,8 @@
 """A bounded pool of threads for the compiler.
 
 They are daemons, as a compiler cannot be interrupted: what waits is dropped when the
-process ends, and what runs is waited for, with a bound.
+process ends, and what runs is waited for, with a bound. What waits and is wanted by nobody any
+more is dropped as well: a plan that has been forgotten leaves nothing to be compiled.
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ from __future__ import annotations
 import os
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, final
 
 from fuse.cache.background import call_at_exit
 
@@ -27,6 +29,28 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+@final
+class _Job(Future[Result]):
+    """A future that carries its work, so that both go where nobody holds the future."""
+
+    def __init__(self, work: Callable[[], Result]) -> None:
+        super().__init__()
+        self._work: Callable[[], Result] | None = work
+
+    def run(self) -> None:
+        """Do the work, and let go of it: what it needs may be large."""
+        work, self._work = self._work, None
+        if work is None or not self.set_running_or_notify_cancel():
+            return
+        try:
+            result = work()
+        # Whatever it is belongs to the one who reads the future.
+        except BaseException as error:  # noqa: BLE001
+            self.set_exception(error)
+        else:
+            self.set_result(result)
+
+
 class Pool(Generic[Result]):
     """Runs jobs on up to ``threads`` daemon threads, which start when they are needed."""
 
@@ -34,7 +58,7 @@ class Pool(Generic[Result]):
         """Bounded by ``threads``; nothing runs yet."""
         self._threads = max(1, threads)
         self._lock = threading.Lock()
-        self._waiting: deque[tuple[Future[Result], Callable[[], Result]]] = deque()
+        self._waiting: deque[weakref.ref[_Job[Result]]] = deque()
         self._running = 0
         self._active = 0
         self._workers: list[threading.Thread] = []
@@ -43,22 +67,25 @@ class Pool(Generic[Result]):
         call_at_exit(self._at_exit)
 
     def submit(self, job: Callable[[], Result]) -> Future[Result]:
-        """Queue ``job``; after ``stop`` it runs at once, in the caller's thread."""
-        future: Future[Result] = Future()
+        """Queue ``job``; after ``stop`` it runs at once, in the caller's thread.
+
+        It is not run where the future dies before its turn.
+        """
+        queued = _Job(job)
         with self._lock:
             ended = self._ended
             if not ended:
-                self._waiting.append((future, job))
+                self._waiting.append(weakref.ref(queued))
                 if self._active < self._threads:
                     self._start()
         if ended:
-            _run(future, job)
-        return future
+            queued.run()
+        return queued
 
     def pending(self) -> int:
         """Jobs that wait or run."""
         with self._lock:
-            return len(self._waiting) + self._running
+            return sum(queued() is not None for queued in self._waiting) + self._running
 
     def is_idle(self) -> bool:
         """Whether no thread of the pool is alive."""
@@ -71,8 +98,10 @@ class Pool(Generic[Result]):
             self._ended = True
             dropped, workers = list(self._waiting), self._workers
             self._waiting.clear()
-        for future, _ in dropped:
-            future.cancel()
+        for queued in dropped:
+            job = queued()
+            if job is not None:
+                job.cancel()
         # Joined, not only done: a thread that Python finds running at its end brings it down.
         for worker in workers:
             worker.join(max(0.0, deadline - time.monotonic()))
@@ -95,21 +124,11 @@ class Pool(Generic[Result]):
                 if not self._waiting:
                     self._active -= 1
                     return
-                future, job = self._waiting.popleft()
+                job = self._waiting.popleft()()
+                if job is None:
+                    continue
                 self._running += 1
-            _run(future, job)
+            job.run()
             del job
             with self._lock:
                 self._running -= 1
-
-
-def _run(future: Future[Result], job: Callable[[], Result]) -> None:
-    if not future.set_running_or_notify_cancel():
-        return
-    try:
-        result = job()
-    # Whatever it is belongs to the one who reads the future.
-    except BaseException as error:  # noqa: BLE001
-        future.set_exception(error)
-    else:
-        future.set_result(result)

@@ -46,6 +46,12 @@ class Stage:
     chunk: Chunk | None = None
     pending: Future[Found] | None = None
 
+    def held(self) -> Any:
+        """The executable that lives for this stage, also where it has not run it yet, or None."""
+        if self.pending is None or not self.pending.done() or self.pending.cancelled():
+            return self.executable
+        return None if self.pending.exception() else self.pending.result().executable
+
     def words(self, scalars: bytes) -> bytes:
         """The chunk's part of the trace's packed 64-bit words."""
         if self.scalars is None:

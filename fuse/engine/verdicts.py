@@ -14,6 +14,7 @@ import threading
 import time
 
 from fuse.backends.base import Backend
+from fuse.bounded import Bounded
 from fuse.cache.key import Key
 from fuse.cache.tiered import TieredCache
 from fuse.engine.executables import surroundings
@@ -39,8 +40,9 @@ class Verdicts:
         self._lock = threading.Lock()
         fields = {"kind": "verdicts", "verdicts": _FORMAT, **surroundings(backend)}
         self._key = Key.of(fields, label=f"verdicts of the {backend.name} backend")
-        self._known: dict[str, Verdict] = dict(cache.get(self._key, load) or {})
-        self._used: dict[str, Verdict] = {}
+        stored = cache.get(self._key, load) or {}
+        self._known: Bounded[str, Verdict] = Bounded(2 * MAX_STORED, stored.items())
+        self._used: dict[str, Verdict] = {}  # up to MAX_STORED, which a next start asks first
         self._unsaved = 0
         self._saved_at = 0.0
 
@@ -54,7 +56,9 @@ class Verdicts:
             verdict = self._backend.reject(node)
         with self._lock:
             self._unsaved += name not in self._known
-            self._known[name] = self._used[name] = verdict
+            self._known[name] = verdict
+            if len(self._used) < MAX_STORED:
+                self._used[name] = verdict
         return verdict
 
     def save(self, *, final: bool = False) -> None:

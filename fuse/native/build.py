@@ -14,12 +14,15 @@ import importlib.machinery
 import importlib.metadata
 import importlib.util
 import os
+import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -32,7 +35,6 @@ from fuse.errors import BuildError, describe
 HEADERS = Path(__file__).parent / "include"
 """What the libraries share."""
 FLAGS = ("-std=c++20", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra")
-BUILD_SECONDS = 900.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ class Library:
     def built(self) -> Path:
         """The shared library; builds it where there is none.
 
-        Raises ``BuildError`` where no compiler is found or the compiler fails.
+        Raises ``BuildError`` where no compiler is found, it fails, or it takes too long.
         """
         target = self.file()
         if target.exists():
@@ -140,33 +142,51 @@ def _compile(library: Library, folder: Path) -> Path:
     includes += map(_headers_of, library.packages)
     common = [config.compiler(), *FLAGS, f"-I{library.sources}", f"-I{HEADERS}"]
     common += [f"-isystem{path}" for path in includes]
+    deadline = time.monotonic() + config.build_seconds()
     objects = {unit: folder / f"{Path(unit).stem}.o" for unit in library.units}
     jobs = [
         ([*common, "-c", str(library.sources / unit), "-o", str(made)], unit)
         for unit, made in objects.items()
     ]
-    running = [
-        (subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT), unit)
-        for line, unit in jobs
-    ]
-    try:
-        for process, unit in running:
-            output, _ = process.communicate(timeout=BUILD_SECONDS)
-            _check(library, process.returncode, unit, output)
-    finally:
-        for process, _ in running:
-            if process.poll() is None:
-                process.kill()
-            with process:
-                pass  # closes its pipe and reaps it, also where another unit failed first
+    _run(library, jobs, deadline)
     made = folder / "_core.so"
     link = [config.compiler(), "-shared", *map(str, objects.values())]
     link += ["-o", str(made), f"-L{root / 'lib'}", *(f"-l{name}" for name in library.links)]
-    linked = subprocess.run(
-        link, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=BUILD_SECONDS, check=False
-    )
-    _check(library, linked.returncode, "linking", linked.stdout)
+    _run(library, [(link, "linking")], deadline)
     return made
+
+
+def _run(library: Library, jobs: list[tuple[list[str], str]], deadline: float) -> None:
+    """Commands side by side, each with its name; raises ``BuildError`` for the first that fails."""
+    # Groups of their own: a compiler is several processes, which killing the first does not end.
+    running = [
+        subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, process_group=0)
+        for line, _ in jobs
+    ]
+    try:
+        for process, (line, unit) in zip(running, jobs, strict=True):
+            try:
+                output, _ = process.communicate(timeout=max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired as error:
+                raise _too_long(library, line, unit) from error
+            _check(library, process.returncode, unit, output)
+    finally:
+        for process in running:
+            if process.poll() is None:
+                with suppress(ProcessLookupError):  # it has ended since
+                    os.killpg(process.pid, signal.SIGKILL)
+            with process:
+                pass  # closes its pipe and reaps it, also where another unit failed first
+
+
+def _too_long(library: Library, line: list[str], unit: str) -> BuildError:
+    what = f"building {library.label} took more than {config.build_seconds()} s"
+    return BuildError(
+        describe(
+            f"{what}, in {unit}:\n  {shlex.join(line)}",
+            remedy="set FUSE_BUILD_SECONDS to more, or build where less else runs",
+        )
+    )
 
 
 def _headers_of(package: str) -> Path:

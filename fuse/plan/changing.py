@@ -21,6 +21,8 @@ SHARE = 4
 """One operation in so many may be set apart; with more of them little is saved."""
 MOST_FORMS = 256
 """Forms whose last trace is remembered."""
+MOST_KEPT = 32_768
+"""Operations of all these traces together, 1.5 kB each."""
 
 
 class Forms:
@@ -28,6 +30,7 @@ class Forms:
 
     def __init__(self) -> None:
         self._last: dict[int, Trace] = {}
+        self._kept = 0  # operations of them
 
     def changed(self, trace: Trace) -> frozenset[int]:
         """Results of the operations that differ from the last trace of this form.
@@ -38,9 +41,10 @@ class Forms:
         if len(trace.nodes) < FEWEST:
             return frozenset()
         form = hash(tuple((node.op, _ranks(node)) for node in trace.nodes))
-        before = self._last.pop(form, None)
-        if len(self._last) >= MOST_FORMS:
-            del self._last[next(iter(self._last))]
+        before = self._let_go(form)
+        self._kept += len(trace.nodes)
+        while len(self._last) >= MOST_FORMS or (self._last and self._kept > MOST_KEPT):
+            self._let_go(next(iter(self._last)))
         self._last[form] = trace
         if before is None or len(before.nodes) != len(trace.nodes):
             return frozenset()
@@ -53,6 +57,11 @@ class Forms:
             if signature(one) != signature(other)
             for value in other.results()
         )
+
+    def _let_go(self, form: int) -> Trace | None:
+        trace = self._last.pop(form, None)
+        self._kept -= 0 if trace is None else len(trace.nodes)
+        return trace
 
 
 def _ranks(node: Node) -> tuple[int, ...]:

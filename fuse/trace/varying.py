@@ -17,15 +17,14 @@ from fuse.trace.node import HostArg, Node, NumberArg, Operand, Output, Write
 MOST_PLACES = 65_536
 """Calls whose numbers are remembered, about 400 bytes each."""
 
-_Call = tuple[Any, ...]
-
 
 class Numbers:
     """The numbers that each call of each place in the code passed last."""
 
     def __init__(self) -> None:
-        self._last: dict[_Call, dict[int, float | int | bool | complex]] = {}
-        self._calls: Counter[_Call] = Counter()
+        # By hashes of calls: two that met would only be taken for one that varies.
+        self._last: dict[int, dict[int, float | int | bool | complex]] = {}
+        self._calls: Counter[int] = Counter()
 
     def start(self) -> None:
         """A trace begins: calls of a place are counted from its start."""
@@ -42,9 +41,9 @@ class Numbers:
         if not numbers:
             return ()
         seen: tuple[Operand | Output | Write, ...] = (*node.operands, *node.outputs, *node.writes)
-        call = (path(), node.op, node.source, *(one.view.spec for one in seen))
+        call = hash((path(), node.op, node.source, *(one.view.spec for one in seen)))
         self._calls[call] += 1
-        key = (*call, self._calls[call])
+        key = hash((call, self._calls[call]))
         before = self._last.get(key, numbers)
         if len(self._last) >= MOST_PLACES:
             self._last.clear()

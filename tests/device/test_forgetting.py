@@ -62,6 +62,50 @@ def test_what_is_held_is_bounded(entries: int, most_nodes: int):
     assert alive <= 2 * entries + 2
 
 
+ONCE = """
+import gc, itertools, json, time
+import torch, fuse
+from fuse.device import lazy
+
+x = torch.linspace(-1, 1, 16).to("tpu")
+given_back = []
+lazy.engine().backend.give_back = lambda: given_back.append(None)
+for chosen in itertools.product((torch.sin, torch.cos, torch.tanh, torch.neg), repeat=3):
+    value = x
+    for step in chosen:
+        value = step(value)
+    value.sum().item()
+    while fuse.stats()["background"]["pending"]:
+        time.sleep(0.001)
+del value
+gc.collect()
+names = [type(one).__name__ for one in gc.get_objects()]
+made = fuse.stats()["background"]["compiled"]
+held = lazy.engine().planning._held.executables()
+alive = [names.count("XlaExecutable"), names.count("_Job")]
+print(json.dumps([made, fuse.stats()["prunes"], len(given_back), *alive, *held]))
+"""
+
+
+def test_what_is_made_for_streams_that_do_not_come_back_is_bounded():
+    """Their plans are forgotten before they run a second time, which would take what was made."""
+    entries = 6
+    printed = run(
+        ONCE,
+        FUSE_CACHE="off",
+        FUSE_CACHE_ENTRIES=str(entries),
+        FUSE_COMPILE="background",
+        FUSE_SIGHTINGS="0",
+        FUSE_BRIEF_TRACE="0",
+    )
+    made, prunes, given_back, alive, futures, held, size = json.loads(printed.splitlines()[-1])
+    assert made == 64 and prunes > 3
+    assert prunes - 1 <= given_back <= prunes  # once its plans are gone
+    assert alive <= 2 * entries + 2 and futures <= entries + 1
+    assert held <= entries + 1
+    assert size >= 1000  # what is made and has not run yet is counted, too
+
+
 MAPS = """
 import itertools, json
 import torch, fuse

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import threading
+import time
 import warnings
-from collections.abc import Iterator
-from concurrent.futures import Future
+import weakref
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
 from typing import Any
 
 import pytest
@@ -46,6 +49,14 @@ class Gated(FakeBackend):
             self.together.wait(SECONDS)
         assert self.gate.wait(SECONDS)
         return super().compile(chunk)
+
+
+def until(true: Callable[[], bool]) -> None:
+    """Wait for it; a background thread is told last that its work is done."""
+    deadline = time.monotonic() + SECONDS
+    while not true() and time.monotonic() < deadline:
+        time.sleep(0.001)
+    assert true()
 
 
 def wanted_of(backend: FakeBackend, *chunks: Chunk) -> dict[str, tuple[Chunk, Key]]:
@@ -106,6 +117,50 @@ def test_a_failure_in_the_background_warns_once(executables: Executables) -> Non
         warnings.simplefilter("error")
         assert compiler.ready(digest, future) is None
     assert compiler.stats()["failed"] == 1
+
+
+def test_what_no_plan_holds_any_more_is_freed(executables: Executables) -> None:
+    backend = FakeBackend()
+    compiler = Compiler(executables, background=True)
+    found = compiler.find(backend, wanted_of(backend, *several(3)))
+    wait([one for one in found.values() if isinstance(one, Future)], SECONDS)
+    held = [weakref.ref(one) for one in found.values()]
+    assert len(held) == 3 and all(one() is not None for one in held)
+    del found
+    until(lambda: compiler.stats()["pending"] == 0)
+    gc.collect()
+    assert [one() for one in held] == [None] * 3
+    assert compiler.stats()["compiled"] == 3
+
+
+def test_what_no_plan_waits_for_any_more_is_not_compiled(executables: Executables) -> None:
+    backend = Gated()
+    compiler = Compiler(executables, background=True)
+    wanted = wanted_of(backend, *several(cores() + 3))
+    found = compiler.find(backend, wanted)
+    last = next(reversed(wanted))
+    future = found[last]
+    del found
+    until(lambda: compiler.stats()["pending"] <= cores() + 1)  # those that run, and the last
+    backend.gate.set()
+    assert isinstance(future, Future)
+    assert future.result(SECONDS).digest == last
+    until(lambda: compiler.stats()["pending"] == 0)
+    assert len(backend.compiled) <= max(1, cores() - 1) + 1
+
+
+def test_failures_that_were_said_long_ago_are_forgotten(
+    executables: Executables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fuse.engine.compiler.MOST_REPORTED", 2)
+    compiler = Compiler(executables, background=True)
+    failed: Future[Found] = Future()
+    failed.set_exception(ValueError("no such instruction"))
+    for digest, count in (("a", 1), ("b", 2), ("a", 2), ("c", 3), ("a", 4)):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            assert compiler.ready(digest, failed) is None
+        assert compiler.stats()["failed"] == count
 
 
 def test_what_can_only_run_compiled_is_waited_for(executables: Executables) -> None:

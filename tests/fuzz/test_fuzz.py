@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 import fuse
+from fuse.backends.xla.backend import create
 from tests.fuzz.campaign import check, programs
 from tests.fuzz.program import Program, Step
 
@@ -91,6 +92,32 @@ def test_other_settings(name: str) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    create().platform.name != "cpu", reason="executables of other platforms are not in this memory"
+)
+def test_memory_stays_within_its_bound(tmp_path: Path) -> None:
+    """Each program is compiled, a thousand executables in all, of 0.2 to 2.5 MB each."""
+    bound = 64_000_000
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.fuzz.memory", "300"],
+        capture_output=True,
+        text=True,
+        timeout=1100,
+        env=os.environ
+        | SETTINGS["in the background"]
+        | {"FUSE_SIGHTINGS": "0", "FUSE_BRIEF_TRACE": "0", "FUSE_SHAPE_CAP": "0"}
+        | {"FUSE_CACHE_ENTRIES": "128", "FUSE_CACHE_BYTES": str(bound)}
+        | {"FUSE_CACHE_DIR": str(tmp_path)},
+        cwd=Path(__file__).parents[2],
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    sooner, *_, later = map(json.loads, done.stdout.splitlines())
+    assert later["compiles"] > 600 and later["prunes"] > sooner["prunes"] > 1
+    assert later["megabytes"] - sooner["megabytes"] <= 1.1 * bound / 1e6
 
 
 @pytest.mark.slow

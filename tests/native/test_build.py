@@ -38,6 +38,36 @@ def test_a_compiler_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.Mon
     assert not list((tmp_path / "build").rglob("build-*"))
 
 
+def test_a_compiler_that_takes_too_long_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """All of it: what it has started itself as well."""
+    slow = tmp_path / "c++"
+    slow.write_text(f"#!/bin/sh\nsleep 600 &\necho $! >> {tmp_path}/started\nwait\n")
+    slow.chmod(0o755)
+    monkeypatch.setenv("CXX", str(slow))
+    monkeypatch.setenv("FUSE_BUILD_DIR", str(tmp_path / "build"))
+    monkeypatch.setenv("FUSE_BUILD_SECONDS", "3")
+    with pytest.raises(BuildError, match="took more than 3 s") as caught:
+        CORE.built()
+    text = str(caught.value)
+    assert "core.cpp" in text and f"{slow} -std=c++20" in text
+    assert "FUSE_BUILD_SECONDS" in text
+    assert not list((tmp_path / "build").rglob("build-*"))
+    left = [int(number) for number in (tmp_path / "started").read_text().split()]
+    assert len(left) == len(CORE.units)
+    deadline = time.monotonic() + 60
+    while any(map(is_alive, left)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not any(map(is_alive, left))
+
+
+def is_alive(process: int) -> bool:
+    """Whether it runs; one that nobody has asked how it ended does not."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
 def test_a_folder_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("FUSE_BUILD_DIR", str(tmp_path / "file" / "inside"))

@@ -98,6 +98,20 @@ def test_only_so_many_forms_are_remembered(monkeypatch: pytest.MonkeyPatch):
     assert forms.changed(generation(6, 11).trace) != frozenset()
 
 
+def test_only_so_many_operations_are_remembered(monkeypatch: pytest.MonkeyPatch):
+    sizes = {layers: len(generation(5, layers).nodes) for layers in (9, 10, 11)}
+    monkeypatch.setattr(changing, "MOST_KEPT", sizes[10] + sizes[11])
+    forms = Forms()
+    for layers in (9, 10, 11):
+        forms.changed(generation(5, layers).trace)
+    assert forms.changed(generation(6, 10).trace) != frozenset()
+    assert forms.changed(generation(6, 11).trace) != frozenset()
+    assert forms.changed(generation(6, 9).trace) == frozenset()  # the first to go
+    monkeypatch.setattr(changing, "MOST_KEPT", 1)
+    forms.changed(generation(5, 9).trace)
+    assert forms.changed(generation(6, 9).trace) != frozenset()  # the last one stays
+
+
 def test_work_of_which_most_changes_stays_together():
     drawing = generation(6)
     dense = frozenset(drawing.names[f"m{layer}"] for layer in range(5))

@@ -33,6 +33,16 @@ def held_bytes(stored: int | None) -> int:
     return UNKNOWN if stored is None else EXECUTABLE + A_STORED_BYTE * stored
 
 
+def give_back() -> None:
+    """Let the system have the pages of freed memory that is kept, where glibc is: 5 to 20 ms.
+
+    Executables leave holes between those that live on, in the arena of every thread that compiles.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
 def keep_freed_memory() -> bool:
     """Tell glibc to keep freed memory; whether it was told.
 

@@ -35,6 +35,9 @@ class CpuPlatform(Platform):
     def held_bytes(self, stored: int | None) -> int:  # noqa: D102
         return memory.held_bytes(stored)
 
+    def give_back(self) -> None:  # noqa: D102
+        memory.give_back()
+
     def has_kernel(self, target: str, *values: jax.Array) -> bool:  # noqa: D102
         return kernels.available(target, *values)
 

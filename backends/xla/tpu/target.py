@@ -21,7 +21,7 @@ import jax
 import torch
 
 from fuse.backends.base import Chunk, Target
-from fuse.backends.decomposed import Decompositions
+from fuse.backends.decomposed import MOST_SIGNATURES, Decompositions
 from fuse.backends.estimates import AS_IT_IS, Estimate, Variant
 from fuse.backends.functions import Shipment, is_function
 from fuse.backends.xla.lowering import rejection
@@ -29,6 +29,7 @@ from fuse.backends.xla.rules.registry import RULES
 from fuse.backends.xla.tpu.patience import Patience, processor_seconds
 from fuse.backends.xla.tpu.platform import TpuPlatform
 from fuse.backends.xla.tpu.targets import TargetName, libtpu_version, unknown
+from fuse.bounded import Bounded
 from fuse.errors import ConfigError, describe
 from fuse.trace.borders import Borders
 from fuse.trace.node import Node
@@ -165,7 +166,7 @@ class TpuTarget(Target):
         self._seconds = seconds
         self._platform = TpuPlatform()
         self._decompositions = Decompositions(lambda name: name in RULES or is_function(name))
-        self._rejections: dict[str, str | None] = {}
+        self._rejections: Bounded[str, str | None] = Bounded(MOST_SIGNATURES)
         self._idle: queue.LifoQueue[Worker | None] = queue.LifoQueue()
         for _ in range(WORKERS):
             self._idle.put(None)
@@ -195,10 +196,9 @@ class TpuTarget(Target):
         return self._platform.borders()
 
     def reject(self, node: Node) -> str | None:  # noqa: D102
-        key = signature(node)
-        if key not in self._rejections:
-            self._rejections[key] = rejection(node, self._platform, self._decompositions)
-        return self._rejections[key]
+        return self._rejections.memo(
+            signature(node), lambda: rejection(node, self._platform, self._decompositions)
+        )
 
     def compile(  # noqa: D102
         self, chunk: Chunk, variant: Variant = AS_IT_IS

@@ -38,6 +38,31 @@ def test_a_large_block_is_used_again(environment: dict[str, str], kept: str):
     assert run(FAULTS, **environment).strip() == kept
 
 
+HOLES = """
+import ctypes, torch
+from fuse.backends.xla.backend import create
+from tests.fuzz.serving import resident
+torch.tpu.init()
+library = ctypes.CDLL(None)
+library.malloc.restype, library.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+library.free.argtypes = [ctypes.c_void_p]
+size = 1 << 16
+blocks = [library.malloc(size) for _ in range(2000)]
+for block in blocks:
+    ctypes.memset(block, 1, size)
+for block in blocks[:-1]:
+    library.free(block)
+before = resident()
+create().give_back()
+print(before - resident())
+"""
+
+
+@pytest.mark.skipif(not GLIBC, reason="a function of glibc's, for the CPU platform")
+def test_free_memory_below_what_lives_is_given_back():
+    assert int(run(HOLES)) > 90  # of 125 megabytes
+
+
 def test_another_library_is_left_alone(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(host_memory.platform, "libc_ver", lambda: ("", ""))
     assert not host_memory.keep_freed_memory()
