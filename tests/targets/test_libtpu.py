@@ -112,6 +112,34 @@ def test_products_of_64_bit_integers_compile() -> None:
     assert report.failures == []
 
 
+@pytest.mark.parametrize("name", ["v5e", "v6e"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64], ids=str)
+def test_singular_values_vectors_and_pseudo_inverses_compile(name: str, dtype: torch.dtype) -> None:
+    def step() -> float:
+        square, batch = torch.eye(4, dtype=dtype), torch.ones(2, 3, 5, dtype=dtype)
+        u, s, vh = torch.linalg.svd(square.to("tpu"))
+        tall = torch.linalg.svd(batch.to("tpu").mT, full_matrices=True)[0]
+        values = torch.linalg.svdvals(batch.to("tpu"))
+        inverse = torch.linalg.pinv(batch.to("tpu"))
+        parts = [u, s, vh, tall, values, inverse]
+        return sum(part.abs().sum() for part in parts).item()
+
+    report = fuse.compile_for(name, step, advice=False)
+    assert report.failures == []
+    assert report.to_dict()["host_calls"] == []
+
+
+def test_three_tensors_of_64_bit_integers_compile() -> None:
+    operands = [torch.ones(shape, dtype=torch.int64).to("tpu") for shape in ((2, 3), (4, 3, 5))]
+    second = torch.ones(2, 5, dtype=torch.int64).to("tpu")
+    bilinear = torch.nn.functional.bilinear
+    report = fuse.compile_for(
+        "v5e", lambda: bilinear(operands[0], second, operands[1]).sum().item(), advice=False
+    )
+    assert report.failures == []
+    assert report.to_dict()["host_calls"] == []
+
+
 def test_complex128_is_refused_at_the_call(v5e: TpuTarget) -> None:
     x = torch.ones(3, dtype=torch.complex128)
     with pytest.warns(UserWarning, match="complex128"):

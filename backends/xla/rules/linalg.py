@@ -15,6 +15,7 @@ from jax import lax
 from jax.lax import linalg
 
 from fuse.backends.xla.rules.matmul import precision
+from fuse.backends.xla.rules.polar import singular_factors
 from fuse.backends.xla.rules.registry import RuleContext, Unsupported, rule
 
 
@@ -123,19 +124,13 @@ def _ormqr(
 def _factors(
     ctx: RuleContext, a: jax.Array, full_matrices: bool
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """The singular value decomposition, with vectors.
-
-    On a TPU it is an iteration of JAX's, of which libtpu 0.0.42 aborts where its counters have
-    64 bits.
-    """
+    """The singular value decomposition, with vectors."""
     if ctx.platform.name != "tpu":
         u, s, vh = linalg.svd(a, full_matrices=full_matrices, compute_uv=True)
         return u, s, vh
     if a.dtype not in (jnp.float32, jnp.complex64):
         raise Unsupported(f"the TPU's compiler has no singular vectors of {a.dtype}")
-    with jax.enable_x64(False):
-        u, s, vh = linalg.svd(a, full_matrices=full_matrices, compute_uv=True)
-    return u, s, vh
+    return singular_factors(a, full_matrices)
 
 
 @rule("_linalg_svd")
