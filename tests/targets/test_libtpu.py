@@ -140,6 +140,20 @@ def test_three_tensors_of_64_bit_integers_compile() -> None:
     assert report.to_dict()["host_calls"] == []
 
 
+def test_linear_algebra_of_float64_is_refused_at_the_call() -> None:
+    a = torch.eye(3, dtype=torch.float64)
+
+    def step() -> float:
+        x = a.to("tpu")
+        return (torch.linalg.solve(x, x) + torch.linalg.eigh(x)[1]).sum().item()
+
+    with pytest.warns(UserWarning, match="a TPU has no .* of float64"):
+        report = fuse.compile_for("v5e", step, advice=False)
+    assert report.failures == []
+    reasons = {call["reason"] for call in report.to_dict()["host_calls"]}
+    assert reasons == {"a TPU has no LU factors of float64", "a TPU has no eigenvectors of float64"}
+
+
 def test_complex128_is_refused_at_the_call(v5e: TpuTarget) -> None:
     x = torch.ones(3, dtype=torch.complex128)
     with pytest.warns(UserWarning, match="complex128"):

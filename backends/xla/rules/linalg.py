@@ -29,6 +29,16 @@ def empties(ctx: RuleContext) -> tuple[jax.Array, ...]:
     return tuple(jnp.zeros(spec.shape, spec.dtype) for spec in ctx.out)
 
 
+def single_on_tpu(ctx: RuleContext, a: jax.Array, what: str) -> None:
+    """Refuse what a TPU has of float32 and complex64 alone.
+
+    Its compiler has no LU factors of float64; of eigenvectors, from which JAX makes singular values
+    too, it ends the search at an error of 1e-6.
+    """
+    if ctx.platform.name == "tpu" and a.dtype not in (jnp.float32, jnp.complex64):
+        raise Unsupported(f"a TPU has no {what} of {a.dtype}")
+
+
 def _identity(like: jax.Array) -> jax.Array:
     rows, columns = like.shape[-2:]
     return jnp.broadcast_to(jnp.eye(rows, columns, dtype=like.dtype), like.shape)
@@ -125,12 +135,10 @@ def _factors(
     ctx: RuleContext, a: jax.Array, full_matrices: bool
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """The singular value decomposition, with vectors."""
-    if ctx.platform.name != "tpu":
-        u, s, vh = linalg.svd(a, full_matrices=full_matrices, compute_uv=True)
-        return u, s, vh
-    if a.dtype not in (jnp.float32, jnp.complex64):
-        raise Unsupported(f"the TPU's compiler has no singular vectors of {a.dtype}")
-    return singular_factors(a, full_matrices)
+    if ctx.platform.name == "tpu":
+        return singular_factors(a, full_matrices)
+    u, s, vh = linalg.svd(a, full_matrices=full_matrices, compute_uv=True)
+    return u, s, vh
 
 
 @rule("_linalg_svd")
@@ -147,6 +155,7 @@ def _svd(
         if compute_uv:
             u, vh = _identity(u), _identity(vh)
         return u, s, vh
+    single_on_tpu(ctx, a, "singular values")
     if compute_uv:
         u, s, vh = _factors(ctx, a, full_matrices)
         return u, s, vh
@@ -161,6 +170,7 @@ def _eigh(
     values, vectors = empties(ctx)
     if a.size == 0:
         return values, vectors
+    single_on_tpu(ctx, a, "eigenvectors")
     found, values = linalg.eigh(a, lower=UPLO.upper() == "L", symmetrize_input=False)
     return values, found if compute_v else vectors
 
@@ -205,6 +215,7 @@ def _pseudo_inverse(
     """
     if a.size == 0:
         return empties(ctx)[0]
+    single_on_tpu(ctx, a, "singular values")
     if hermitian:
         u, values = linalg.eigh(a, symmetrize_input=False)
         vh = adjoint(u)

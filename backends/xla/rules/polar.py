@@ -14,6 +14,7 @@ import functools
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.lax import linalg
 
@@ -58,7 +59,7 @@ def _of_tall(a: jax.Array) -> Factors:
     v, s = linalg.eigh(h, symmetrize_input=False)
     s, v = jnp.maximum(s[::-1], 0), v[:, ::-1]
     u = _product(u, v)
-    small = s[-1] <= a.shape[1] * jnp.finfo(s.dtype).eps * s[0]
+    small = s[-1] <= a.shape[1] * float(np.finfo(s.dtype).eps) * s[0]
     return lax.cond(small, _orthonormal, lambda u: u, u), s, v
 
 
