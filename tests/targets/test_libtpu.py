@@ -154,6 +154,19 @@ def test_linear_algebra_of_float64_is_refused_at_the_call() -> None:
     assert reasons == {"a TPU has no LU factors of float64", "a TPU has no eigenvectors of float64"}
 
 
+def test_orders_and_signs_of_float64_compile() -> None:
+    """They are made of its bits."""
+    x = torch.tensor([[3.0, -0.0, -2.5], [1.0, 7.0, 4.0]], dtype=torch.float64).to("tpu")
+
+    def step() -> float:
+        parts = [x.sort().values, x.topk(2).values, x.log2(), torch.frexp(x)[0], x.signbit()]
+        return sum(part.sum() for part in parts).item()
+
+    report = fuse.compile_for("v5e", step, advice=False)
+    assert report.failures == []
+    assert report.to_dict()["host_calls"] == []
+
+
 def test_complex128_is_refused_at_the_call(v5e: TpuTarget) -> None:
     x = torch.ones(3, dtype=torch.complex128)
     with pytest.warns(UserWarning, match="complex128"):
