@@ -112,6 +112,61 @@ def test_products_of_64_bit_integers_compile() -> None:
     assert report.failures == []
 
 
+@pytest.mark.parametrize("name", ["v5e", "v6e"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64], ids=str)
+def test_singular_values_vectors_and_pseudo_inverses_compile(name: str, dtype: torch.dtype) -> None:
+    def step() -> float:
+        square, batch = torch.eye(4, dtype=dtype), torch.ones(2, 3, 5, dtype=dtype)
+        u, s, vh = torch.linalg.svd(square.to("tpu"))
+        tall = torch.linalg.svd(batch.to("tpu").mT, full_matrices=True)[0]
+        values = torch.linalg.svdvals(batch.to("tpu"))
+        inverse = torch.linalg.pinv(batch.to("tpu"))
+        parts = [u, s, vh, tall, values, inverse]
+        return sum(part.abs().sum() for part in parts).item()
+
+    report = fuse.compile_for(name, step, advice=False)
+    assert report.failures == []
+    assert report.to_dict()["host_calls"] == []
+
+
+def test_three_tensors_of_64_bit_integers_compile() -> None:
+    operands = [torch.ones(shape, dtype=torch.int64).to("tpu") for shape in ((2, 3), (4, 3, 5))]
+    second = torch.ones(2, 5, dtype=torch.int64).to("tpu")
+    bilinear = torch.nn.functional.bilinear
+    report = fuse.compile_for(
+        "v5e", lambda: bilinear(operands[0], second, operands[1]).sum().item(), advice=False
+    )
+    assert report.failures == []
+    assert report.to_dict()["host_calls"] == []
+
+
+def test_linear_algebra_of_float64_is_refused_at_the_call() -> None:
+    a = torch.eye(3, dtype=torch.float64)
+
+    def step() -> float:
+        x = a.to("tpu")
+        return (torch.linalg.solve(x, x) + torch.linalg.eigh(x)[1]).sum().item()
+
+    with pytest.warns(UserWarning, match="a TPU has no .* of float64"):
+        report = fuse.compile_for("v5e", step, advice=False)
+    assert report.failures == []
+    reasons = {call["reason"] for call in report.to_dict()["host_calls"]}
+    assert reasons == {"a TPU has no LU factors of float64", "a TPU has no eigenvectors of float64"}
+
+
+def test_orders_and_signs_of_float64_compile() -> None:
+    """They are made of its bits."""
+    x = torch.tensor([[3.0, -0.0, -2.5], [1.0, 7.0, 4.0]], dtype=torch.float64).to("tpu")
+
+    def step() -> float:
+        parts = [x.sort().values, x.topk(2).values, x.log2(), torch.frexp(x)[0], x.signbit()]
+        return sum(part.sum() for part in parts).item()
+
+    report = fuse.compile_for("v5e", step, advice=False)
+    assert report.failures == []
+    assert report.to_dict()["host_calls"] == []
+
+
 def test_complex128_is_refused_at_the_call(v5e: TpuTarget) -> None:
     x = torch.ones(3, dtype=torch.complex128)
     with pytest.warns(UserWarning, match="complex128"):

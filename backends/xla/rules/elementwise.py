@@ -216,5 +216,16 @@ def is_negative(value: Value) -> Value:
     dtype = dtype_of(value)
     if not is_float(dtype):
         return lax.lt(value, like(value, 0))
-    bits = lax.bitcast_convert_type(value, np.dtype(f"int{value.dtype.itemsize * 8}"))
+    bits = bits_of(value)
     return lax.lt(bits, like(bits, 0))
+
+
+def bits_of(value: Value) -> Value:
+    """The bits of a float as a signed integer of its width.
+
+    Those of float64 by way of an unsigned one: of a signed one libtpu 0.0.42 makes halves that no
+    later operation takes.
+    """
+    if value.dtype.itemsize == 8:
+        return cast(lax.bitcast_convert_type(value, np.uint64), "int64")
+    return lax.bitcast_convert_type(value, np.dtype(f"int{value.dtype.itemsize * 8}"))

@@ -15,6 +15,7 @@ from jax import lax
 from jax.lax import linalg
 
 from fuse.backends.xla.rules.matmul import precision
+from fuse.backends.xla.rules.polar import singular_factors
 from fuse.backends.xla.rules.registry import RuleContext, Unsupported, rule
 
 
@@ -26,6 +27,16 @@ def adjoint(a: jax.Array) -> jax.Array:
 def empties(ctx: RuleContext) -> tuple[jax.Array, ...]:
     """Zeros for every result: the results of a factorisation of an empty batch or matrix."""
     return tuple(jnp.zeros(spec.shape, spec.dtype) for spec in ctx.out)
+
+
+def single_on_tpu(ctx: RuleContext, a: jax.Array, what: str) -> None:
+    """Refuse what a TPU has of float32 and complex64 alone.
+
+    Its compiler has no LU factors of float64; of eigenvectors, from which JAX makes singular values
+    too, it ends the search at an error of 1e-6.
+    """
+    if ctx.platform.name == "tpu" and a.dtype not in (jnp.float32, jnp.complex64):
+        raise Unsupported(f"a TPU has no {what} of {a.dtype}")
 
 
 def _identity(like: jax.Array) -> jax.Array:
@@ -123,18 +134,10 @@ def _ormqr(
 def _factors(
     ctx: RuleContext, a: jax.Array, full_matrices: bool
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """The singular value decomposition, with vectors.
-
-    On a TPU it is an iteration of JAX's, of which libtpu 0.0.42 aborts where its counters have
-    64 bits.
-    """
-    if ctx.platform.name != "tpu":
-        u, s, vh = linalg.svd(a, full_matrices=full_matrices, compute_uv=True)
-        return u, s, vh
-    if a.dtype not in (jnp.float32, jnp.complex64):
-        raise Unsupported(f"the TPU's compiler has no singular vectors of {a.dtype}")
-    with jax.enable_x64(False):
-        u, s, vh = linalg.svd(a, full_matrices=full_matrices, compute_uv=True)
+    """The singular value decomposition, with vectors."""
+    if ctx.platform.name == "tpu":
+        return singular_factors(a, full_matrices)
+    u, s, vh = linalg.svd(a, full_matrices=full_matrices, compute_uv=True)
     return u, s, vh
 
 
@@ -152,6 +155,7 @@ def _svd(
         if compute_uv:
             u, vh = _identity(u), _identity(vh)
         return u, s, vh
+    single_on_tpu(ctx, a, "singular values")
     if compute_uv:
         u, s, vh = _factors(ctx, a, full_matrices)
         return u, s, vh
@@ -166,6 +170,7 @@ def _eigh(
     values, vectors = empties(ctx)
     if a.size == 0:
         return values, vectors
+    single_on_tpu(ctx, a, "eigenvectors")
     found, values = linalg.eigh(a, lower=UPLO.upper() == "L", symmetrize_input=False)
     return values, found if compute_v else vectors
 
@@ -210,6 +215,7 @@ def _pseudo_inverse(
     """
     if a.size == 0:
         return empties(ctx)[0]
+    single_on_tpu(ctx, a, "singular values")
     if hermitian:
         u, values = linalg.eigh(a, symmetrize_input=False)
         vh = adjoint(u)

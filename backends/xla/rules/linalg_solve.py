@@ -13,17 +13,18 @@ import jax
 import jax.numpy as jnp
 from jax.lax import linalg
 
-from fuse.backends.xla.rules.linalg import adjoint, empties, triangular
+from fuse.backends.xla.rules.linalg import adjoint, empties, single_on_tpu, triangular
 from fuse.backends.xla.rules.registry import RuleContext, Unsupported, rule
 
 
-def factor(a: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+def factor(ctx: RuleContext, a: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     """LU, row swaps from 1 as LAPACK counts them, row permutation, and first zero pivot or 0."""
     if a.size == 0:
         batch, size = a.shape[:-2], min(a.shape[-2:])
         pivots = jnp.zeros((*batch, size), jnp.int32)
         rows = jnp.broadcast_to(jnp.arange(a.shape[-2], dtype=jnp.int32), (*batch, a.shape[-2]))
         return a, pivots, rows, jnp.zeros(batch, jnp.int32)
+    single_on_tpu(ctx, a, "LU factors")
     lu, pivots, permutation = linalg.lu(a)
     zero = jnp.diagonal(lu, axis1=-2, axis2=-1) == 0
     first = jnp.argmax(zero, -1).astype(jnp.int32) + 1
@@ -87,7 +88,7 @@ def _lu_factor_ex(
     ctx: RuleContext, a: jax.Array, *, pivot: bool = True, check_errors: bool = False
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     _needs_pivots(pivot)
-    lu, pivots, _, info = factor(a)
+    lu, pivots, _, info = factor(ctx, a)
     return lu, pivots, info
 
 
@@ -96,7 +97,7 @@ def _lu(
     ctx: RuleContext, a: jax.Array, *, pivot: bool = True
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     _needs_pivots(pivot)
-    lu, _, permutation, _ = factor(a)
+    lu, _, permutation, _ = factor(ctx, a)
     return _matrix(permutation, a.dtype), *_triangles(lu)
 
 
@@ -147,7 +148,7 @@ def _solve_ex(
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     """``b`` is a batch of vectors where it has the shape of ``a`` without its last dimension."""
     vector = b.ndim == 1 or (a.ndim - 1 == b.ndim and b.shape == a.shape[:-1])
-    lu, pivots, permutation, info = factor(a)
+    lu, pivots, permutation, info = factor(ctx, a)
     columns = b[..., None] if vector else b
     x = _solve_factored(lu, permutation, columns, left or vector, False)
     return x[..., 0] if vector else x, lu, pivots, info
@@ -157,7 +158,7 @@ def _solve_ex(
 def _inv_ex(
     ctx: RuleContext, a: jax.Array, *, check_errors: bool = False
 ) -> tuple[jax.Array, jax.Array]:
-    lu, _, permutation, info = factor(a)
+    lu, _, permutation, info = factor(ctx, a)
     identity = jnp.broadcast_to(jnp.eye(a.shape[-1], dtype=a.dtype), a.shape)
     return _solve_factored(lu, permutation, identity, True, False), info
 
@@ -172,7 +173,7 @@ def _signed(lu: jax.Array, pivots: jax.Array) -> tuple[jax.Array, jax.Array]:
 @rule("_linalg_det")
 def _det(ctx: RuleContext, a: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     transposed = _factors_transpose(ctx, a)
-    lu, pivots, _, _ = factor(adjoint(a) if transposed else a)
+    lu, pivots, _, _ = factor(ctx, adjoint(a) if transposed else a)
     diagonal, sign = _signed(lu, pivots)
     return jnp.prod(diagonal, -1) * sign, lu, pivots
 
@@ -180,7 +181,7 @@ def _det(ctx: RuleContext, a: jax.Array) -> tuple[jax.Array, jax.Array, jax.Arra
 @rule("_linalg_slogdet")
 def _slogdet(ctx: RuleContext, a: jax.Array) -> tuple[jax.Array, ...]:
     transposed = _factors_transpose(ctx, a)
-    lu, pivots, _, _ = factor(adjoint(a) if transposed else a)
+    lu, pivots, _, _ = factor(ctx, adjoint(a) if transposed else a)
     diagonal, sign = _signed(lu, pivots)
     size = jnp.abs(diagonal)
     unit = jnp.prod(jnp.sign(diagonal), -1) * sign

@@ -421,6 +421,9 @@ def _trilinear(
     ]
     result = "".join(chr(97 + axis) for axis in range(rank) if axis not in sumdim)
     wide = [ctx.widened(operand) for operand in (first, second, third)]
+    if ctx.platform.name == "tpu" and str(first.dtype) in SPLIT:
+        a, b, c = map(jnp.expand_dims, wide, (expand1, expand2, expand3))
+        return (a * b * c).sum(sumdim, dtype=a.dtype)  # as ``split_product``
     equation = f"{','.join(letters)}->{result}"
     value: jax.Array = jnp.einsum(equation, *wide, precision=precision(ctx))
     return value

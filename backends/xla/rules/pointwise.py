@@ -13,6 +13,7 @@ from fuse.backends.xla.rules.arithmetic import copysign, exp2, truncate
 from fuse.backends.xla.rules.context import RuleContext
 from fuse.backends.xla.rules.elementwise import (
     Value,
+    bits_of,
     cast,
     computed,
     dtype_of,
@@ -97,7 +98,7 @@ def _log2(x: Value) -> Value:
         return lax.mul(lax.log(x), scale)
     size = x.dtype.itemsize * 8
     width = 23 if size == 32 else 52
-    bits = lax.bitcast_convert_type(x, np.dtype(f"int{size}"))
+    bits = bits_of(x)
     bias = (1 << (size - 2 - width)) - 1
     exponent = lax.shift_right_arithmetic(bits, like(bits, width))
     mantissa_bits = lax.bitwise_and(bits, like(bits, (1 << width) - 1))
@@ -202,7 +203,7 @@ def _frexp(ctx: RuleContext, self: Value) -> tuple[Value, Value]:
     x = widened(self)
     size = x.dtype.itemsize * 8
     width, bias = (23, 127) if size == 32 else (52, 1023)
-    bits = lax.bitcast_convert_type(x, np.dtype(f"int{size}"))
+    bits = bits_of(x)
     # Bits alone: XLA's CPU takes a subnormal number for 0 in any float operation.
     fraction_mask = like(bits, (1 << width) - 1)
     fraction = lax.bitwise_and(bits, fraction_mask)

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from fuse.backends.xla.rules.elementwise import bits_of
 from fuse.backends.xla.rules.reduction import (
     at_least_1d,
     axis_of,
@@ -43,10 +44,10 @@ def _sort_key(x: jax.Array) -> jax.Array:
         x = x.astype(jnp.float32) if x.dtype.itemsize < 4 else x
         clean = jnp.where(is_nan(x), jnp.full((), jnp.nan, x.dtype), x)
         clean = jnp.where(clean == 0, jnp.zeros((), x.dtype), clean)
-        integer, bits = (jnp.int32, 31) if x.dtype.itemsize == 4 else (jnp.int64, 63)
-        raw = lax.bitcast_convert_type(clean, integer)
+        raw = bits_of(clean)
+        bits = 8 * raw.dtype.itemsize - 1
         # Negative floats order backwards in their magnitude bits: flip these.
-        flipped: jax.Array = raw ^ ((raw >> bits) & np.iinfo(integer).max)
+        flipped: jax.Array = raw ^ ((raw >> bits) & np.iinfo(raw.dtype).max)
         return flipped
     if x.dtype in (jnp.uint32, jnp.uint64):
         signed = jnp.int32 if x.dtype == jnp.uint32 else jnp.int64
