@@ -191,12 +191,11 @@ def batched(function: Function, dims: tuple[int | None, ...], size: int) -> Func
 
 def _of_batch(gradient: Flat, dims: tuple[int | None, ...], size: int) -> Flat:
     """The gradient for a batch: what all samples share gets the sum of theirs."""
-    every = jax.vmap(
-        lambda arrays, results, grads: list(gradient(arrays, results, grads)),
-        (list(dims), 0, 0),
-        0,
-        axis_size=size,
-    )
+
+    def of_one(arrays: list[Any], results: Any, grads: Any) -> list[Any]:
+        return list(gradient(arrays, results, grads))
+
+    every: Flat = jax.vmap(of_one, (list(dims), 0, 0), 0, axis_size=size)
 
     def batch(arrays: Sequence[Any], results: Any, grads: Any) -> list[Any]:
         return [
