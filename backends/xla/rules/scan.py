@@ -83,13 +83,20 @@ for _name, _scan in (("cummax", lax.cummax), ("cummin", lax.cummin)):
     rule(f"_{_name}_helper")(_helper(_scan))
 
 
-def _complex_scan(row: jax.Array, axis: int) -> jax.Array:
-    result: jax.Array = lax.associative_scan(complex_logaddexp, row, axis=axis)
-    return result
+def _by_tree(add: Callable[..., Any]) -> Scan:
+    def scan(row: jax.Array, axis: int) -> jax.Array:
+        result: jax.Array = lax.associative_scan(add, row, axis=axis)
+        return result
+
+    return scan
 
 
 @rule("logcumsumexp", "_logcumsumexp")
 def _logcumsumexp(ctx: RuleContext, x: jax.Array, dim: int) -> Any:
     if jnp.issubdtype(x.dtype, jnp.complexfloating):
-        return scanned(_complex_scan, x, dim)
-    return scanned(lax.cumlogsumexp, ctx.widened(x), dim)
+        return scanned(_by_tree(complex_logaddexp), x, dim)
+    wide = ctx.widened(x)
+    # On a TPU lax.cumlogsumexp reduces a window, which ends a v6e's compiler where the numbers
+    # come from half precision.
+    scan = lax.cumlogsumexp if wide.dtype == x.dtype else _by_tree(jnp.logaddexp)
+    return scanned(scan, wide, dim)
