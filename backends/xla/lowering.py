@@ -10,6 +10,7 @@ import torch
 from fuse.backends.base import Chunk
 from fuse.backends.decomposed import Decompositions
 from fuse.backends.functions import is_function
+from fuse.backends.xla import dispatch
 from fuse.backends.xla.calls import Call
 from fuse.backends.xla.emit import Scalars, Setting, emit_node
 from fuse.backends.xla.passing import Passing, passed
@@ -57,7 +58,7 @@ def lowered(
             row = layouts[values[0]]
             specs.append(jax.ShapeDtypeStruct((len(values), *row.shape), row.dtype))
         jitted = jax.jit(function, donate_argnums=donated, keep_unused=True, **where)
-        return jitted.lower(words, *specs), passing
+        return dispatch.lowered(jitted, [words, *specs]), passing
 
 
 def by_element(node: Node) -> bool:
