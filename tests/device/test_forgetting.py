@@ -209,7 +209,7 @@ print(json.dumps([max(held), tier, used() - before, fuse.stats()["compiles"]]))
 @pytest.mark.skipif(
     not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="this C library does not tell what is used"
 )
-@pytest.mark.parametrize("number", [12, pytest.param(60, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("number", [8, pytest.param(60, marks=pytest.mark.slow)])
 def test_the_memory_of_executables_is_bounded(number: int, tmp_path: Path):
     bound = 6_000_000  # two or three, of 2.4 MB each
     printed = run(

@@ -16,9 +16,22 @@ from fuse.backends.xla.rules.polar import singular_factors
 from fuse.backends.xla.rules.registry import RuleContext
 from tests.backends import rule_harness
 from tests.backends.rule_harness import check, run, to_array, to_tensor
+from tests.marks import slow_but
 
 FLOAT, COMPLEX = torch.float32, torch.complex64
-DTYPES = pytest.mark.parametrize("dtype", (FLOAT, COMPLEX), ids=str)
+DTYPES = pytest.mark.parametrize("dtype", slow_but([FLOAT], [FLOAT, COMPLEX]), ids=str)
+SHAPES = [
+    (1, 1),
+    (4, 4),
+    (5, 1),
+    (1, 5),
+    (10, 9),
+    (9, 3),
+    (3, 9),
+    (2, 3, 4, 4),
+    (2, 5, 3),
+    (2, 3, 5),
+]
 
 
 @pytest.fixture(autouse=True)
@@ -52,11 +65,7 @@ def check_factors(a: torch.Tensor, full: bool) -> None:
 
 @DTYPES
 @pytest.mark.parametrize("full", (False, True))
-@pytest.mark.parametrize(
-    "shape",
-    [(1, 1), (4, 4), (5, 1), (1, 5), (10, 9), (9, 3), (3, 9), (2, 3, 4, 4), (2, 5, 3), (2, 3, 5)],
-    ids=str,
-)
+@pytest.mark.parametrize("shape", slow_but([(10, 9), (2, 3, 5)], SHAPES), ids=str)
 def test_factors(shape: tuple[int, ...], full: bool, dtype: torch.dtype) -> None:
     check_factors(r(*shape, dtype=dtype), full)
     check("_linalg_svd", r(*shape, dtype=dtype), full, False)
@@ -87,7 +96,7 @@ LACKING = {
 
 @DTYPES
 @pytest.mark.parametrize("full", (False, True))
-@pytest.mark.parametrize("which", LACKING)
+@pytest.mark.parametrize("which", slow_but(["tall", "some of a batch"], LACKING))
 def test_factors_of_a_matrix_that_lacks_rank(which: str, full: bool, dtype: torch.dtype) -> None:
     check_factors(LACKING[which](dtype), full)
 
@@ -100,8 +109,10 @@ def test_a_matrix_that_is_not_finite_gives_nan_and_its_neighbour_does_not(bad: f
         assert value[0].isfinite().all()
 
 
-@DTYPES
-@pytest.mark.parametrize("shape", [(4, 4), (2, 5, 3), (2, 3, 5), (0, 3)], ids=str)
+@pytest.mark.parametrize("dtype", (FLOAT, COMPLEX), ids=str)
+@pytest.mark.parametrize(
+    "shape", slow_but([(2, 5, 3)], [(4, 4), (2, 5, 3), (2, 3, 5), (0, 3)]), ids=str
+)
 def test_pseudo_inverse(shape: tuple[int, ...], dtype: torch.dtype) -> None:
     name = "linalg_pinv.atol_rtol_tensor"
     check(name, r(*shape, dtype=dtype))
