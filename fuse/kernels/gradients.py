@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import torch
+from torch.autograd import forward_ad
 
 from fuse.errors import KernelError, describe
 from fuse.kernels.derived import backward, batched, is_differentiable, reads, tangents
@@ -220,7 +221,8 @@ def transformed(
         @staticmethod
         def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
             _keep(ctx, function, inputs, ctx.needs_input_grad, output)
-            ctx.save_for_forward(*inputs)
+            if forward_ad._current_level >= 0:  # under torch.func.jvp as well
+                ctx.save_for_forward(*inputs)
             dtypes = [(one, spec_of(one).dtype) for one in output]
             ctx.mark_non_differentiable(*(one for one, d in dtypes if not is_differentiable(d)))
 

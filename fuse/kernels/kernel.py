@@ -12,6 +12,7 @@ import jax
 import torch
 
 from fuse.backends.xla.canonical import content
+from fuse.bounded import Bounded
 from fuse.device import lazy
 from fuse.errors import KernelError, describe
 from fuse.kernels import signature
@@ -376,15 +377,11 @@ def jax_call(function: Callable[..., Any], /, *args: Any, **static: Any) -> Any:
     )
 
 
-_calls: Final[dict[str, Kernel]] = {}
+_calls: Final[Bounded[str, Kernel]] = Bounded(MOST_CALLED)
 
 
 def _called(text: str, function: Callable[..., Any]) -> Kernel:
-    if text not in _calls:
-        if len(_calls) >= MOST_CALLED:
-            _calls.clear()
-        _calls[text] = Kernel(function, name=f"{NAMESPACE}::jax_call", text=text)
-    return _calls[text]
+    return _calls.memo(text, lambda: Kernel(function, name=f"{NAMESPACE}::jax_call", text=text))
 
 
 def _inner(function: Any) -> Any:

@@ -7,6 +7,7 @@ collects every ATen call that PyTorch's operator database makes for entry NAME o
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -15,10 +16,12 @@ import jax
 import jax.numpy as jnp
 import ml_dtypes  # noqa: F401  (registers bfloat16 and 8-bit floats with NumPy)
 import numpy as np
+import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import fuse.backends.xla.rules
+from fuse.backends.xla.platform import Platform
 from fuse.backends.xla.rules import registry
 from fuse.backends.xla.rules.registry import STATIC_SCALARS, RuleContext, Unsupported
 from fuse.trace.spec import TensorSpec
@@ -34,6 +37,12 @@ TOLERANCE = {
 }
 
 GONE = set() if hasattr(torch.ops.aten, "cholesky") else {"cholesky"}  # from PyTorch 2.15 on
+
+
+def on_tpu(monkeypatch: pytest.MonkeyPatch, context: Callable[..., RuleContext]) -> None:
+    """Let what follows run rules in contexts of a TPU, on this platform."""
+    tpu = functools.partial(context, platform=Platform("tpu"))
+    monkeypatch.setattr(sys.modules[__name__], "RuleContext", tpu)
 
 
 class Recording(dict[str, Callable[..., Any]]):

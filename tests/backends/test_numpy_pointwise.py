@@ -14,7 +14,6 @@ adopt(
     leave_out=(
         "test_scalars_may_be_arrays",  # a Scalar is always a number here
         "test_integer_to_negative_power_is_refused",  # PyTorch refuses it at the call
-        "test_the_next_number_of_float64_is_refused_for_a_tpu",
     ),
 )
 adopt(test_rules_factories, globals())

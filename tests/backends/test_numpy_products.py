@@ -21,11 +21,7 @@ from tests.backends.test_rules_matmul import r
 adopt(
     test_rules_matmul,
     globals(),
-    leave_out=(
-        "test_every_rule_is_registered",
-        "test_scales_of_blocks_are_refused",
-        "test_a_tpu_multiplies_three_tensors_of_64_bit_integers_exactly",
-    ),
+    leave_out=("test_every_rule_is_registered", "test_scales_of_blocks_are_refused"),
 )
 adopt(test_rules_convolution, globals())
 adopt(test_rules_grouped, globals())

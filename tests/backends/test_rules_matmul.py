@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
-import jax
 import pytest
 import torch
 
-from fuse.backends.xla.platform import Platform
 from fuse.backends.xla.rules.registry import RuleContext, Unsupported
 from fuse.trace.spec import TensorSpec
-from tests.backends import rule_harness
 from tests.backends.rule_harness import RULES, check, run, to_array, to_tensor, unreached
 
 _GENERATOR = torch.Generator().manual_seed(0)
@@ -102,25 +98,6 @@ def test_int_mm() -> None:
 def test_trilinear(dtype: torch.dtype) -> None:
     operands = (r(6, 3, dtype=dtype), r(4, 3, 5, dtype=dtype), r(6, 5, dtype=dtype))
     check("_trilinear", *operands, [1, 3], [0], [1, 2], [2, 3])
-
-
-def test_a_tpu_multiplies_three_tensors_of_64_bit_integers_exactly(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Its compiler refuses a product of them: there are none, and sums wrap as the CPU's do."""
-    tpu = functools.partial(RuleContext, platform=Platform("tpu"))
-    monkeypatch.setattr(rule_harness, "RuleContext", tpu)
-    large = [r(*shape, dtype=INT) << 40 for shape in ((6, 3), (4, 3, 5), (6, 5))]
-    expanded = ([1, 3], [0], [1, 2], [2, 3])
-    check("_trilinear", *large, *expanded)
-
-    def rule(*operands: jax.Array) -> jax.Array:
-        context = tpu((TensorSpec("int64", (6, 4)),), "int64")
-        result: jax.Array = RULES["_trilinear"](context, *operands, *map(tuple, expanded))
-        return result
-
-    with jax.enable_x64(True):
-        assert "dot_general" not in str(jax.make_jaxpr(rule)(*map(to_array, large)))
 
 
 def test_every_rule_is_registered() -> None:

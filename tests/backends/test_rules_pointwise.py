@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from fuse.backends.xla.platform import Platform
 from fuse.backends.xla.rules import pointwise
 from fuse.backends.xla.rules.context import RuleContext
 from fuse.backends.xla.rules.registry import Unsupported
@@ -409,16 +408,6 @@ def test_integer_to_negative_power_is_refused() -> None:
     context = RuleContext(out=(TensorSpec("int64", (1,)),), result_type="int64")
     with pytest.raises(Unsupported, match="negative power"):
         RULES["pow.Tensor_Scalar"](context, np.array([2]), -1)
-
-
-def test_the_next_number_of_float64_is_refused_for_a_tpu() -> None:
-    x = np.ones(2)
-    for dtype, platform in (("float64", "cpu"), ("float32", "tpu")):
-        context = RuleContext((TensorSpec(dtype, (2,)),), dtype, platform=Platform(platform))
-        RULES["nextafter"](context, x.astype(dtype), x.astype(dtype))
-    context = RuleContext((TensorSpec("float64", (2,)),), "float64", platform=Platform("tpu"))
-    with pytest.raises(Unsupported, match="a TPU's float64"):
-        RULES["nextafter"](context, x, x)
 
 
 def test_complex_logaddexp() -> None:

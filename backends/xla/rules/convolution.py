@@ -39,7 +39,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from fuse.backends.convolution import Window, backward, backward_overrideable, forward
-from fuse.backends.xla.rules.matmul import SPLIT, contract, precision
+from fuse.backends.xla.rules.matmul import contract, is_split, precision
 from fuse.backends.xla.rules.registry import RuleContext, rule
 
 _FEW_CHANNELS = 3
@@ -64,7 +64,7 @@ def convolve(ctx: RuleContext, x: jax.Array, weight: jax.Array, window: Window) 
             (r - p, r - p + extra)
             for r, p, extra in zip(reach, window.padding, window.output_padding, strict=True)
         ]
-    if ctx.platform.name == "tpu" and str(x.dtype) in SPLIT:
+    if is_split(ctx, x):
         # The TPU's compiler refuses a convolution of 64-bit integers: windows, then products.
         edges = [(*p, d - 1) for p, d in zip(padding, input_dilation, strict=True)]
         x = lax.pad(x, jnp.zeros((), x.dtype), [(0, 0, 0), (0, 0, 0), *edges])

@@ -54,7 +54,7 @@ PRECISIONS = {
     "medium": lax.Precision.DEFAULT,
 }
 _HALF = ("bfloat16", "float16")
-SPLIT = ("int64", "uint64")
+_SPLIT = ("int64", "uint64")
 """Dtypes that a TPU has no registers for: its compiler makes pairs of 32-bit integers of them."""
 _WORTH_A_COPY = 8
 _LIBRARY_PRODUCTS = 1 << 20  # multiplications from which on PyTorch's library is called
@@ -71,6 +71,11 @@ def precision(ctx: RuleContext) -> lax.Precision | None:
     return PRECISIONS[torch.get_float32_matmul_precision()]
 
 
+def is_split(ctx: RuleContext, x: jax.Array) -> bool:
+    """Whether the platform's compiler refuses products of ``x``, but multiplies its elements."""
+    return ctx.platform.name == "tpu" and str(x.dtype) in _SPLIT
+
+
 def materialised(value: jax.Array) -> jax.Array:
     """The same array, kept by XLA as a value of its own: transposes do not fold into users."""
     kept: jax.Array = lax.optimization_barrier(value)
@@ -85,7 +90,7 @@ def contract(ctx: RuleContext, x: jax.Array, y: jax.Array, dims: Dimensions) -> 
     """
     if _by_library(ctx, x, y, dims):
         return _library(ctx, x, y, dims)
-    if ctx.platform.name == "tpu" and str(x.dtype) in SPLIT:
+    if is_split(ctx, x):
         return split_product(x, y, dims)
     half = str(x.dtype) in _HALF
     if half and ctx.platform.name == "cpu" and x.dtype == jnp.float16:
@@ -421,7 +426,7 @@ def _trilinear(
     ]
     result = "".join(chr(97 + axis) for axis in range(rank) if axis not in sumdim)
     wide = [ctx.widened(operand) for operand in (first, second, third)]
-    if ctx.platform.name == "tpu" and str(first.dtype) in SPLIT:
+    if is_split(ctx, first):
         a, b, c = map(jnp.expand_dims, wide, (expand1, expand2, expand3))
         return (a * b * c).sum(sumdim, dtype=a.dtype)  # as ``split_product``
     equation = f"{','.join(letters)}->{result}"
@@ -429,4 +434,4 @@ def _trilinear(
     return value
 
 
-__all__ = ["SPLIT", "contract", "materialised", "matmul", "precision"]
+__all__ = ["contract", "is_split", "materialised", "matmul", "precision"]

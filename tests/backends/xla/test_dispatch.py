@@ -48,6 +48,9 @@ def test_it_says_what_it_uses(monkeypatch):
     assert f"JAX {jax.__version__}'s public functions call arrays" in dispatch.described()
     monkeypatch.setattr(dispatch, "PLACES", False)
     assert "call and place arrays" in dispatch.described()
+    assert "forgotten" not in dispatch.described()
+    monkeypatch.setattr(dispatch, "_LOWERINGS", ())
+    assert dispatch.described().endswith("may keep up to 2,048 executables that are forgotten")
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["placed directly", "by device_put"])

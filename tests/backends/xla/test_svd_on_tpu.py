@@ -5,17 +5,13 @@ There the eigenvectors in its middle are LAPACK's; on a TPU they are the compile
 
 from __future__ import annotations
 
-import functools
-
 import jax
 import pytest
 import torch
 
-from fuse.backends.xla.platform import Platform
 from fuse.backends.xla.rules.polar import singular_factors
 from fuse.backends.xla.rules.registry import RuleContext
-from tests.backends import rule_harness
-from tests.backends.rule_harness import check, run, to_array, to_tensor
+from tests.backends.rule_harness import check, on_tpu, run, to_array, to_tensor
 from tests.marks import slow_but
 
 FLOAT, COMPLEX = torch.float32, torch.complex64
@@ -35,9 +31,8 @@ SHAPES = [
 
 
 @pytest.fixture(autouse=True)
-def on_tpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    tpu = functools.partial(RuleContext, platform=Platform("tpu"))
-    monkeypatch.setattr(rule_harness, "RuleContext", tpu)
+def tpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_tpu(monkeypatch, RuleContext)
 
 
 def r(*shape: int, dtype: torch.dtype = FLOAT) -> torch.Tensor:
