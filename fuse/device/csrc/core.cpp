@@ -1,6 +1,7 @@
 // The core as one translation unit: PyTorch's headers are read once, which is most of the
 // time that building takes.
 #include "device/buffer.cpp" // NOLINT
+#include "device/copier.cpp" // NOLINT
 #include "device/device.cpp" // NOLINT
 #include "device/exchange.cpp" // NOLINT
 #include "device/generator.cpp" // NOLINT

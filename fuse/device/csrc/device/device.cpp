@@ -9,6 +9,7 @@
 #include <mutex>
 #include <unordered_set>
 
+#include "device/copier.h"
 #include "device/device.h"
 #include "device/generator.h"
 #include "recorder/recorder.h"
@@ -102,14 +103,20 @@ class PinnedAllocator final : public c10::Allocator {
 };
 
 // Waits until everything handed on so far has run.
-void await_device() {
+void await_engine() {
   GilGuard gil;
   call_engine("wait", pack());
 }
 
+// And until all copies are there that were begun on the stream of this position.
+void await_device(const Position& position) {
+  Copier::global().wait(position.stream->id.load(std::memory_order_relaxed));
+  await_engine();
+}
+
 bool is_idle() {
   GilGuard gil;
-  return call_engine("idle", pack()).get() == Py_True;
+  return Copier::global().idle() && call_engine("idle", pack()).get() == Py_True;
 }
 
 // Every thread begins on a stream of its own: see Streams. What one stream makes and another reads
@@ -165,8 +172,9 @@ class GuardImpl final : public c10::impl::DeviceGuardImplInterface {
     return is_idle();
   }
   void synchronizeStream(const c10::Stream& stream) const override {
-    hand_on(position(stream));
-    await_device();
+    const Position here = position(stream);
+    hand_on(here);
+    await_device(here);
   }
   void synchronizeDevice(const c10::DeviceIndex) const override {
     synchronize();
@@ -196,8 +204,9 @@ class GuardImpl final : public c10::impl::DeviceGuardImplInterface {
   }
   void synchronizeEvent(void* event) const override {
     if (event != nullptr) {
-      hand_on(static_cast<EventPoint*>(event)->at);
-      await_device();
+      const Position& recorded = static_cast<EventPoint*>(event)->at;
+      hand_on(recorded);
+      await_device(recorded);
     }
   }
   void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override {
@@ -321,7 +330,8 @@ c10::DeviceIndex current_device() {
 
 void synchronize() {
   Recorder::global().cut_all(CutReason::Synchronize);
-  await_device();
+  Copier::global().wait_all();
+  await_engine();
 }
 
 double now_milliseconds() {

@@ -23,6 +23,7 @@
 #include <c10/util/strides.h>
 #include <torch/library.h>
 
+#include "device/copier.h"
 #include "device/device.h"
 #include "device/kernels.h"
 #include "device/prepare.h"
@@ -122,17 +123,17 @@ at::Tensor empty_strided(
 // ---- copies ---------------------------------------------------------------------------
 
 // Gives `target`, which covers its whole storage, the value of a CPU tensor of its sizes.
-void put(const at::Tensor& target, const at::Tensor& source) {
+void put(const at::Tensor& target, const at::Tensor& source, bool non_blocking) {
   Buffer* buffer = Buffer::of(target);
   // In memory order, so that the array is row-major whatever the tensor's strides are; a copy,
   // for the caller may change `source` afterwards.
   at::Tensor ordered = at::empty_strided(
       target.sizes(), target.strides(), source.options().dtype(target.scalar_type()));
-  ordered.copy_(source);
+  Array value = Copier::global().copy(std::move(ordered), source, non_blocking);
   c10::SmallVector<int64_t, 6> shape;
   physical_shape(target.sizes(), target.strides(), shape);
   const uint32_t layout = LayoutTable::global().intern(target.scalar_type(), shape);
-  Recorder::global().assign(buffer, c10::make_intrusive<ArrayHandle>(bytes_of(ordered)), layout);
+  Recorder::global().assign(buffer, std::move(value), layout);
 }
 
 void copy_device_to_device(const at::Tensor& self, const at::Tensor& source) {
@@ -149,7 +150,7 @@ void copy_device_to_device(const at::Tensor& self, const at::Tensor& source) {
   Recorder::global().record(op, info, &stack);
 }
 
-at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool) {
+at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking) {
   if (self.is_same(source)) {
     return self;
   }
@@ -170,7 +171,7 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool) {
   } else if (self.is_privateuseone()) {
     TORCH_CHECK(source.is_cpu(), "cannot copy from device ", source.device(), " to the tpu device");
     if (covers_storage(self)) {
-      put(self, resolved(expanded));
+      put(self, resolved(expanded), non_blocking);
     } else {
       at::Tensor staged = empty_strided(
           self.sizes(),
@@ -179,7 +180,7 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool) {
           {},
           self.device(),
           {});
-      put(staged, resolved(expanded));
+      put(staged, resolved(expanded), non_blocking);
       copy_device_to_device(self, staged);
     }
   } else {

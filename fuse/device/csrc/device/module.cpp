@@ -4,6 +4,7 @@
 #include <torch/csrc/Generator.h>
 #include <torch/csrc/autograd/python_variable.h>
 
+#include "device/copier.h"
 #include "device/device.h"
 #include "device/exchange.h"
 #include "device/generator.h"
@@ -124,7 +125,7 @@ PyObject* stats(PyObject*, PyObject*) {
     }
   }
   return checked(Py_BuildValue(
-      "{s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:N}",
+      "{s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:L,s:N}",
       "operations",
       stats.operations,
       "known_operations",
@@ -143,6 +144,8 @@ PyObject* stats(PyObject*, PyObject*) {
       stats.started_in_vain,
       "streams",
       static_cast<unsigned long long>(Streams::global().all().size()),
+      "copies_beside",
+      static_cast<long long>(Copier::global().started()),
       "cuts",
       cuts.release()));
   END_HANDLE_TH_ERRORS
@@ -151,6 +154,7 @@ PyObject* stats(PyObject*, PyObject*) {
 PyObject* reset_stats(PyObject*, PyObject*) {
   HANDLE_TH_ERRORS
   Recorder::global().reset_stats();
+  Copier::global().reset();
   Py_RETURN_NONE;
   END_HANDLE_TH_ERRORS
 }
