@@ -15,6 +15,7 @@ import torch
 import fuse
 
 THREADS, ROUNDS, SIZES = 4, 40, (2, 3, 5)
+PINNED = 1 << 17  # elements: enough for the device to copy them on a thread of its own
 
 
 def work(number: int, weights: torch.Tensor, host: torch.Tensor, side: torch.Stream) -> None:
@@ -34,6 +35,17 @@ def work(number: int, weights: torch.Tensor, host: torch.Tensor, side: torch.Str
         doubled.sum().backward()
         torch.testing.assert_close(doubled.detach().cpu(), x * 2, rtol=1e-4, atol=1e-5)
         assert leaf.grad is not None and leaf.grad.sum().item() == rows * 8
+        bring(number, side)
+
+
+def bring(number: int, side: torch.Stream) -> None:
+    """Send pinned memory on a stream that others use too, and write there once it has come."""
+    source = torch.full((PINNED,), float(number)).pin_memory()
+    with torch.tpu.stream(side):  # type: ignore[attr-defined]
+        came = source.to("tpu", non_blocking=True)
+    side.synchronize()
+    source.zero_()
+    assert came.amin().item() == number
 
 
 def main() -> None:
