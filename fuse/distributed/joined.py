@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fuse.backends.base import Chunk
+from fuse.backends.base import COMPILER_SECONDS, Chunk
 from fuse.backends.estimates import Estimate
 from fuse.device import lazy
 from fuse.distributed import runtime
@@ -74,13 +74,14 @@ def capture(step: Callable[[], object], keep: bool = False) -> Captured:
     return recording.finish()
 
 
-def compile_for(target: str, captured: Captured) -> Estimate:
-    """What the compiler of ``target``, such as ``v5e:4x4``, says of the step on all its devices.
+def compile_for(target: str, captured: Captured, seconds: float = COMPILER_SECONDS) -> Estimate:
+    """What the compiler of ``target``, such as ``v5e:4x4``, says of the step on all its devices;
+    it has so long, in processor time.
 
     Raises ``ConfigError`` where there is no such target, or libtpu is not installed. What the
     compiler refuses is in the estimate's ``error``.
     """
-    opened = lazy.engine().backend.target(target)
+    opened = lazy.engine().backend.target(target, seconds)
     try:
         estimate: Estimate
         estimate, _ = opened.compile(captured.program)
