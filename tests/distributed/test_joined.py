@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from fuse.distributed import joined
+from fuse.distributed import joined, training
 from fuse.errors import FuseError
 from tests.distributed.programs import Model, batch
 from tests.distributed.ranks import passes
@@ -36,9 +36,7 @@ def stepper(model: nn.Module, rank: int) -> Callable[[], None]:
 
 def agrees(captured: joined.Captured, kinds: set[str]) -> None:
     """All ranks have the same program, whose collectives are of these kinds, and it is right."""
-    digests: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(digests, captured.digest)
-    assert len(set(digests)) == 1, digests
+    joined.agreed(captured)
     assert {form.kind for form in captured.program.forms()} == kinds
     assert captured.program.outputs
     for found, expected in zip(joined.run(captured), captured.got, strict=True):
@@ -87,9 +85,13 @@ def differing(rank: int, size: int) -> None:
         assert y.tolist() == (torch.arange(4.0) * 3 + 3).tolist()
 
     captured = joined.capture(step)
-    digests: list[Any] = [None] * size
-    dist.all_gather_object(digests, captured.digest)
-    assert len(set(digests)) == 2  # these ranks must not run one program
+    for group in (None, dist.new_group([0, 1])):
+        with pytest.raises(FuseError, match=r"rank 1 and rank 0 have captured different") as error:
+            joined.agreed(captured, group)
+        lines = str(error.value).splitlines()
+        assert "= mul" in lines[1] and lines[1].startswith("  rank 0: ") and ".py:" in lines[1]
+        assert "= add" in lines[2] and lines[2].startswith("  rank 1: ")
+    joined.agreed(captured, [dist.new_group([0]), dist.new_group([1])][rank])
 
     def of_the_root() -> None:
         dist.reduce(x.clone(), 0)
@@ -98,7 +100,48 @@ def differing(rank: int, size: int) -> None:
         joined.capture(of_the_root)
 
 
+def trainer(rank: int, differs: bool = False) -> tuple[Any, list[torch.Tensor]]:
+    """A step of DDP, and the tensors that it changes."""
+    torch.manual_seed(0)
+    model = DistributedDataParallel(Model().to("tpu"), bucket_cap_mb=0.002)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+
+    def step(tokens: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        loss = F.cross_entropy(model(tokens).flatten(0, 1), targets.flatten())
+        (loss * 1.0 if differs and rank else loss).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
+
+    for at in range(3):
+        step(*batch(rank, at, "tpu"))
+    momenta = [one["momentum_buffer"] for one in optimizer.state.values()]
+    return step, [*model.parameters(), *momenta]
+
+
+def trained(rank: int, size: int) -> None:
+    """Losses and what is left behind are those of the steps as they are."""
+    batches = [batch(rank, at, "tpu") for at in range(3, 20)]
+    step, expected = trainer(rank)
+    wanted = [step(*one).item() for one in batches]
+    step, state = trainer(rank)
+    called: list[int] = []
+
+    def noted(*given: torch.Tensor) -> torch.Tensor:
+        called.append(1)
+        return step(*given)
+
+    found = list(training.train(noted, batches, state))
+    assert 3 <= len(called) < 10, called  # the others were joined
+    torch.testing.assert_close(torch.tensor(found), torch.tensor(wanted), rtol=2e-4, atol=2e-5)
+    for one, other in zip(state, expected, strict=True):
+        torch.testing.assert_close(one.cpu(), other.cpu(), rtol=2e-4, atol=2e-5)
+    step(*batches[0])  # and it goes on from there
+    with pytest.raises(FuseError, match="rank 1 and rank 0 have captured different steps"):
+        list(training.train(*trainer(rank, differs=True)[:1], batches, state))
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("function", [ddp, sharded, differing])
+@pytest.mark.parametrize("function", [ddp, sharded, differing, trained])
 def test_joined(function: Any) -> None:
     passes(function, 2, "cpu:gloo,tpu:tpu_dist", seconds=150, **SETTINGS)
