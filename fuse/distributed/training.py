@@ -24,8 +24,8 @@ PATIENCE = 12
 """Steps within which a step has to become steady."""
 Step = Callable[..., torch.Tensor]
 Link = tuple[str, int]
-"""Where an input is from: ``("batch", place)``, ``("state", output of the step before)``, ``("same",
-0)`` for a constant."""
+"""Where an input is from: ``("batch", place)``, ``("state", output of the step before)``, or
+``("same", 0)`` for a constant."""
 
 
 def train(
