@@ -17,14 +17,14 @@ import torch
 import torch.distributed as dist
 
 from fuse.device import lazy, sharing
-from fuse.distributed import joined, runtime
+from fuse.distributed import agreement, joined, runtime
 from fuse.errors import FuseError, describe
 
 PATIENCE = 12
 """Steps within which a step has to become steady."""
 Step = Callable[..., torch.Tensor]
 Link = tuple[str, int]
-"""Where an input is from: ``("batch", place)``, ``("state", output of the step before)``, or
+"""Where an input is from: ``("batch", place)``, ``("state", value of the step before)``, or
 ``("same", 0)`` for a constant."""
 
 
@@ -84,11 +84,12 @@ class _Loop:
         self._step, self._state = step, state
         self._count = 0
         self._captured = joined.Captured(None, "")
+        self._name = ""
         self._links: list[Link] = []
         self._loss = -1
         self._program: runtime.Joined | None = None
         self._inputs: list[Any] = []
-        self._results: list[Any] = []
+        self._results: dict[int, Any] = {}
         self._owners: dict[int, int] = {}
         self.steady = False
 
@@ -96,12 +97,28 @@ class _Loop:
         """A step as it is, captured, and compared with the one before."""
         losses: list[torch.Tensor] = []
         places = _arrays(batch)
-        now = joined.capture(lambda: losses.append(self._step(*batch)), keep=True, copy=False)
-        before, links, why = self._captured, self._links, ""
+        self._count += 1
+        try:
+            now = joined.capture(
+                lambda: losses.append(self._step(*batch).detach()), keep=True, copy=False
+            )
+        except FuseError:
+            # A first step may be run in other ways than later ones, of which none is refused.
+            if not losses or self._count > PATIENCE:
+                raise
+            return float(losses[0])
+        self._compare(now, places, _arrays(losses))
+        return float(losses[0])
+
+    def _compare(self, now: joined.Captured, places: dict[int, int], loss: dict[int, int]) -> None:
+        """Whether the step is what the one before was. What others happen to hold of its values,
+        and so its outputs, may differ: what the loop needs of them is known once it is steady.
+        """
+        before, name, links, why = self._captured, self._name, self._links, ""
         self._captured, self._links = now, _links(before, now, places)
-        loss = _arrays(losses)
-        self._loss = next((at for at, got in enumerate(now.got) if id(got) in loss), -1)
-        if now.digest != before.digest:
+        self._name = agreement.digest(replace(now.program, outputs=()))
+        self._loss = next((value for value, got in _left(now) if id(got) in loss), -1)
+        if self._name != name:
             why = "is another program each time"
         elif any(not np.array_equal(*pair) for pair in zip(now.words, before.words, strict=True)):
             why = "computes with numbers of the host that change from step to step"
@@ -110,10 +127,8 @@ class _Loop:
                 "reads arrays that are neither its batch, nor made by the step before, nor constant"
             )
         self.steady = not why and links == self._links
-        self._count += 1
         if self._count > PATIENCE and not self.steady:
             raise FuseError(describe(f"the step {why or 'does not become steady'}"))
-        return float(losses[0])
 
     def joined(self, batch: Sequence[torch.Tensor]) -> float:
         """A step of the program of all ranks."""
@@ -124,27 +139,32 @@ class _Loop:
         for at, (source, place) in enumerate(self._links):
             if source == "batch":
                 self._inputs[at] = self._shaped(get(share(batch[place].detach())), at)
-        results = self._program([*self._captured.words, *self._inputs])
-        for at, (source, place) in enumerate(self._links):
+        made = self._program([*self._captured.words, *self._inputs])
+        self._results = dict(zip(self._captured.program.outputs, made, strict=True))
+        for at, (source, value) in enumerate(self._links):
             if source == "state":
-                self._inputs[at] = results[place]
-        self._results = results
-        return float(self._program.host(results[self._loss]).reshape(()))
+                self._inputs[at] = self._results[value]
+        return float(self._program.host(self._results[self._loss]).reshape(()))
 
     def _begin(self) -> None:
         """The program, once all ranks have agreed on it, and what it starts from."""
-        joined.agreed(self._captured)
-        self._program = runtime.Joined(self._captured.program)
         get, now = lazy.engine().backend.get, self._captured
-        self._inputs = [None] * len(self._links)
-        for at, (source, place) in enumerate(self._links):
-            if source != "batch":
-                array = now.got[place] if source == "state" else now.given[at]
-                self._inputs[at] = self._shaped(np.array(get(array)), at)
-        outputs = {id(got): at for at, got in enumerate(now.got)}
+        left = dict(_left(now))
+        numbers = {id(got): value for value, got in left.items()}
         owned = _arrays(self._state).items()
-        self._owners = {place: outputs[array] for array, place in owned if array in outputs}
-        self._captured = replace(now, given=(), got=())  # the device has them no more
+        self._owners = {place: numbers[array] for array, place in owned if array in numbers}
+        state = {value for source, value in self._links if source == "state"}
+        outputs = tuple(sorted({self._loss, *self._owners.values(), *state}))
+        program = replace(now.program, outputs=outputs)
+        # What it began with the device has no more.
+        self._captured = joined.Captured(program, agreement.digest(program), now.words)
+        joined.agreed(self._captured)
+        self._program = runtime.Joined(program)
+        self._inputs = [None] * len(self._links)
+        for at, (source, value) in enumerate(self._links):
+            if source != "batch":
+                array = left[value] if source == "state" else now.given[at]
+                self._inputs[at] = self._shaped(np.array(get(array)), at)
 
     def _shaped(self, array: Any, at: int) -> Any:
         return np.asarray(array).reshape(self._captured.program.inputs[at][1].shape)
@@ -154,17 +174,24 @@ class _Loop:
         program, self._program = self._program, None
         if program is None or not self._results:
             return
-        for place, at in self._owners.items():
+        for place, value in self._owners.items():
             tensor = self._state[place].detach()
-            host = program.host(self._results[at])
+            host = program.host(self._results[value])
             array = lazy.engine().backend.put(host, tensor.device.index or 0)
             made = sharing.adopted(array, tensor.dtype, tensor.device.index or 0)
             tensor.copy_(made.reshape(tensor.shape))
 
 
+def _left(captured: joined.Captured) -> list[tuple[int, Any]]:
+    """Values that the step has left behind, and their arrays."""
+    if captured.program is None:
+        return []
+    return list(zip(captured.program.outputs, captured.got, strict=True))
+
+
 def _links(before: Any, now: Any, batch: dict[int, int]) -> list[Link]:
     """Where each input of ``now`` comes from; ``("", 0)`` where that is not known."""
-    made = {id(array): at for at, array in enumerate(before.got)}
+    made = {id(got): value for value, got in _left(before)}
     found = []
     for at, array in enumerate(now.given):
         if id(array) in batch:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from fuse.distributed import joined, training
+from fuse.distributed import agreement, joined, training
 from fuse.errors import FuseError
 from tests.distributed.programs import Model, batch
 from tests.distributed.ranks import passes
@@ -104,7 +104,7 @@ def trainer(rank: int, differs: bool = False) -> tuple[Any, list[torch.Tensor]]:
     """A step of DDP, and the tensors that it changes."""
     torch.manual_seed(0)
     model = DistributedDataParallel(Model().to("tpu"), bucket_cap_mb=0.002)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, fused=True)  # counts on the device
 
     def step(tokens: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         loss = F.cross_entropy(model(tokens).flatten(0, 1), targets.flatten())
@@ -115,8 +115,8 @@ def trainer(rank: int, differs: bool = False) -> tuple[Any, list[torch.Tensor]]:
 
     for at in range(3):
         step(*batch(rank, at, "tpu"))
-    momenta = [one["momentum_buffer"] for one in optimizer.state.values()]
-    return step, [*model.parameters(), *momenta]
+    kept = [value for one in optimizer.state.values() for value in one.values()]
+    return step, [*model.parameters(), *kept]
 
 
 def trained(rank: int, size: int) -> None:
@@ -141,7 +141,56 @@ def trained(rank: int, size: int) -> None:
         list(training.train(*trainer(rank, differs=True)[:1], batches, state))
 
 
+def descended(rank: int, size: int, how: str) -> tuple[list[float], list[float]]:
+    """Losses and the weight of a descent in which rank 1 has two batches more than rank 0."""
+    weight = torch.ones(4, device="tpu")
+    alone: list[bool] = []
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        loss, gradient = (weight * x).sum(), x * 2
+        if not alone:
+            dist.all_reduce(gradient)
+        weight.sub_(0.01 * gradient)
+        return loss
+
+    def batches() -> Iterator[tuple[torch.Tensor]]:
+        for at in range(12 + 2 * rank):
+            if at >= 12:
+                alone.append(True)
+            yield (torch.full((4,), float(at + rank), device="tpu"),)
+
+    if how == "plain":
+        losses = [step(*one).item() for one in batches()]
+    else:
+        losses = list(training.train(step, batches(), [weight]))
+    return losses, weight.tolist()
+
+
+def ended(rank: int, size: int) -> None:
+    """Who has batches left when another has none runs them as they are."""
+    found, expected = (descended(rank, size, how) for how in ("joined", "plain"))
+    assert len(found[0]) == 12 + 2 * rank
+    np.testing.assert_allclose(found[0], expected[0], rtol=1e-5)
+    np.testing.assert_allclose(found[1], expected[1], rtol=1e-5)
+    x, numbers = torch.ones(4, device="tpu"), iter(range(100))
+
+    def changing(given: torch.Tensor) -> torch.Tensor:
+        y = given * (1.5 + next(numbers))
+        dist.all_reduce(y)
+        return y.sum()
+
+    with pytest.raises(FuseError, match="numbers of the host that change"):
+        list(training.train(changing, [(x,)] * 20, []))
+
+
+def test_the_first_difference_is_said() -> None:
+    same, ours, theirs = ("a", "a # n.py:1"), ("b", "b # n.py:2"), ("c", "c # n.py:3")
+    text = agreement.difference([[same, ours], [same, ours], [same], [same, theirs]], [0, 2, 4, 6])
+    assert "ranks 4, 6 and rank 0 have captured different" in text and "place 1" in text
+    assert "  rank 2: b # n.py:2\n  rank 4: nothing: its step has ended\n  rank 6: c #" in text
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("function", [ddp, sharded, differing, trained])
+@pytest.mark.parametrize("function", [ddp, sharded, differing, trained, ended])
 def test_joined(function: Any) -> None:
     passes(function, 2, "cpu:gloo,tpu:tpu_dist", seconds=150, **SETTINGS)
