@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -20,6 +20,10 @@ from fuse.backends.estimates import AS_IT_IS, Estimate, Machine, Variant
 from fuse.errors import ConfigError, UnsupportedError, describe
 from fuse.trace.borders import Borders
 from fuse.trace.node import Leaf, Node
+
+COMPILER_SECONDS: Final = 300.0
+"""Processor time that a target's compiler may take for one program, and the longest that it may
+stand still; a large chunk of a convolutional net takes half a minute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,8 +183,8 @@ class Backend(ABC):
     def compile(self, chunk: Chunk) -> Any:
         """Return an executable for ``chunk``."""
 
-    def target(self, name: str) -> Target:
-        """The target called ``name``: see ``Target``.
+    def target(self, name: str, seconds: float = COMPILER_SECONDS) -> Target:
+        """The target called ``name``: see ``Target``. Its compiler has so long for one program.
 
         Raises ``ConfigError`` for one that there is not, and where its compiler is not installed.
         """

@@ -2,6 +2,7 @@
 
     python -m bench.scaling                    # bytes a rank sends a step: parameters only
     python -m bench.scaling v5e [PROGRAM ...]  # DDP steps joined and compiled for 1 to 256 chips
+    python -m bench.scaling v5e mlp:4,16       # for these numbers of chips
 
 The second needs libtpu and no TPU. Its cycles are the compiler's estimates.
 """
@@ -36,6 +37,8 @@ LINK = 200e9
 in both directions of https://cloud.google.com/tpu/docs/v5e."""
 CLOCK = 1.5e9
 """Cycles a second of a v5e: its published peak over what its matrix units do in a cycle."""
+SECONDS = 900.0
+"""Processor time that the compiler may take for one row."""
 TENSOR_PARALLEL = 4
 REPLICAS = 4
 NAMES = ("gpt_small", "gpt_large", "digits", "residual", "mlp")
@@ -126,18 +129,24 @@ def captured(name: str) -> joined.Captured:
     return joined.capture(step)
 
 
+def rows(asked: str) -> tuple[str, dict[int, str]]:
+    """A program and its topologies, of ``NAME`` or ``NAME:CHIPS,CHIPS``."""
+    name, _, chips = asked.partition(":")
+    return name, {int(one): TOPOLOGIES[int(one)] for one in chips.split(",") if one} or TOPOLOGIES
+
+
 def print_cycles(target: str, names: tuple[str, ...]) -> None:
     """The second table, a row as soon as it is there."""
     store = dist.HashStore()
     dist.init_process_group("cpu:gloo,tpu:tpu_dist", store=store, rank=0, world_size=1)
     print("| program | chips | cycles | collectives | MB sent | us computing | us sending | weak |")
     print("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |", flush=True)
-    for name in names or NAMES:
+    for name, topologies in map(rows, names or NAMES):
         step = captured(name)
         forms = step.program.forms()
         size = sum(4 * count for form in forms for count in form.sources)
-        for chips, shape in TOPOLOGIES.items():
-            estimate = joined.compile_for(f"{target}:{shape}", step)
+        for chips, shape in topologies.items():
+            estimate = joined.compile_for(f"{target}:{shape}", step, SECONDS)
             if estimate.error:
                 print(
                     f"| {name} | {chips} | {estimate.error.splitlines()[0]} | | | | | |", flush=True

@@ -16,7 +16,7 @@ from jax._src import lib as jax_lib
 
 import fuse.backends.xla.rules  # noqa: F401  (fills the table of rules)
 from fuse import config
-from fuse.backends.base import Backend, Chunk, Target
+from fuse.backends.base import COMPILER_SECONDS, Backend, Chunk, Target
 from fuse.backends.decomposed import MOST_SIGNATURES, Decompositions
 from fuse.backends.functions import is_function, program_of
 from fuse.backends.xla import dispatch
@@ -161,8 +161,8 @@ class XlaBackend(Backend):
             loaded, passing, self._stacks, self.platform.held_bytes, compiled, storable
         )
 
-    def target(self, name: str) -> Target:  # noqa: D102
-        return TpuTarget(parse(name))
+    def target(self, name: str, seconds: float = COMPILER_SECONDS) -> Target:  # noqa: D102
+        return TpuTarget(parse(name), seconds)
 
     def execute(self, executable: Any, scalars: bytes, arrays: Sequence[Any]) -> list[Any]:  # noqa: D102
         results: list[Any] = executable(scalars, arrays)

@@ -3,12 +3,11 @@
 What a step does is what it always does: a cut at each collective, and chunks between them that may
 differ from rank to rank. Here a step that has run so is written down, chunks and collectives and
 what flows between them, and becomes one SPMD program. It is the form in which a TPU's compiler can
-move data beside computing. It is not used to train: nothing makes all ranks agree on it yet.
+move data beside computing. A loop trains by it where it asks for that: ``training``.
 """
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import sys
 import threading
@@ -18,12 +17,12 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.distributed as dist
 
-from fuse.backends.base import Chunk
+from fuse.backends.base import COMPILER_SECONDS, Chunk
 from fuse.backends.estimates import Estimate
 from fuse.device import lazy
-from fuse.distributed import runtime
-from fuse.engine.executables import program_fields
+from fuse.distributed import agreement, runtime
 from fuse.errors import FuseError, describe
 
 
@@ -35,8 +34,8 @@ class Captured:
         program: ``fuse.backends.xla.ranks.joined.Joined``.
         digest: equal on all ranks whose steps are the same program.
         words: the packed numbers of each chunk, uint32[n, 2].
-        given: host arrays, one for each of the program's inputs.
-        got: host arrays, one for each of its outputs.
+        given: arrays, one for each of the program's inputs.
+        got: arrays, one for each of its outputs.
     """
 
     program: Any
@@ -46,8 +45,11 @@ class Captured:
     got: tuple[Any, ...] = ()
 
 
-def capture(step: Callable[[], object], keep: bool = False) -> Captured:
+def capture(step: Callable[[], object], keep: bool = False, copy: bool = True) -> Captured:
     """Run ``step`` once, and return what it did as one program.
+
+    With ``keep`` also what this rank gave it and got: host arrays, or with ``copy=False`` the
+    backend's own, some of which the step has consumed: they say what is the same from step to step.
 
     Its collectives have to be calls on whole tensors of the device by all ranks of the default
     group, and go by JAX's runtime (``FUSE_COLLECTIVES=xla``, and always on a TPU or GPU); on the
@@ -59,7 +61,7 @@ def capture(step: Callable[[], object], keep: bool = False) -> Captured:
     core, engine = lazy.core(), lazy.engine()
     core.cut(lazy.CUTS["synchronize"])
     engine.wait()
-    recording = _Recording(engine, keep)
+    recording = _Recording(engine, keep, copy)
     engine.inspector, engine.results, runtime.watcher = (
         recording.before,
         recording.after,
@@ -74,13 +76,14 @@ def capture(step: Callable[[], object], keep: bool = False) -> Captured:
     return recording.finish()
 
 
-def compile_for(target: str, captured: Captured) -> Estimate:
-    """What the compiler of ``target``, such as ``v5e:4x4``, says of the step on all its devices.
+def compile_for(target: str, captured: Captured, seconds: float = COMPILER_SECONDS) -> Estimate:
+    """What the compiler of ``target``, such as ``v5e:4x4``, says of the step on all its devices;
+    it has so long, in processor time.
 
     Raises ``ConfigError`` where there is no such target, or libtpu is not installed. What the
     compiler refuses is in the estimate's ``error``.
     """
-    opened = lazy.engine().backend.target(target)
+    opened = lazy.engine().backend.target(target, seconds)
     try:
         estimate: Estimate
         estimate, _ = opened.compile(captured.program)
@@ -89,17 +92,28 @@ def compile_for(target: str, captured: Captured) -> Estimate:
         opened.close()
 
 
+def agreed(captured: Captured, group: dist.ProcessGroup | None = None) -> None:
+    """Return once every rank of ``group``, all by default, has captured the same program as the
+    others: one step that all may run together. Every rank has to call it.
+
+    Raises:
+        FuseError: on every rank, where one's program is another; it names the ranks that differ
+            from the first, and what each has at the first place where they do.
+    """
+    agreement.agree(captured.program, captured.digest, group)
+
+
 class _Recording:
     """What has run so far. Arrays are held until the end, so that no two have one identity."""
 
-    def __init__(self, engine: Any, keep: bool) -> None:
+    def __init__(self, engine: Any, keep: bool, copy: bool) -> None:
         self._forms = importlib.import_module("fuse.backends.xla.ranks.joined")
-        self._engine, self._keep = engine, keep
+        self._engine, self._keep, self._copy = engine, keep, copy
         self._lock = threading.Lock()
         self._arrays: dict[int, tuple[int, Any]] = {}
         self._count = 0
         self._inputs: dict[int, Any] = {}
-        self._given: list[Any] = []
+        self._given: dict[int, Any] = {}
         self._parts: list[Any] = []
         self._words: list[bytes] = []
         self._refused = ""
@@ -142,8 +156,14 @@ class _Recording:
         value = self._made(array)
         self._inputs[value] = self._forms.Spec(tuple(shape), dtype)
         if self._keep:
-            self._given.append(np.array(self._engine.backend.get(array)).reshape(shape))
+            self._given[value] = self._kept(array, shape)
         return value
+
+    def _kept(self, array: Any, shape: tuple[int, ...] | None = None) -> Any:
+        if not self._copy:
+            return array
+        host = np.array(self._engine.backend.get(array))
+        return host if shape is None else host.reshape(shape)
 
     def _made(self, array: Any) -> int:
         self._count += 1
@@ -182,9 +202,9 @@ class _Recording:
         words = tuple(np.frombuffer(one, np.uint32).reshape(-1, 2).copy() for one in self._words)
         return Captured(
             program,
-            _digest(program),
+            agreement.digest(program),
             words if self._keep else (),
-            tuple(self._given),
+            tuple(self._given[value] for value, _ in inputs) if self._keep else (),
             tuple(got for _, got in outputs) if self._keep else (),
         )
 
@@ -199,7 +219,7 @@ class _Recording:
             # Here it is `array` and the argument; a row of a stack takes no weak reference.
             elsewhere = sys.getrefcount(array) > 2
             if elsewhere and not _is_consumed(array):
-                got = np.array(self._engine.backend.get(array)) if self._keep else None
+                got = self._kept(array) if self._keep else None
                 found.append((value, got))
         return found
 
@@ -228,20 +248,10 @@ def _is_consumed(array: Any) -> bool:
     return bool(whole.is_deleted())
 
 
-def _digest(program: Any) -> str:
-    digest = hashlib.sha256()
-    for part in program.parts:
-        what = part.what
-        fields = program_fields(what) if isinstance(what, Chunk) else repr(what)
-        digest.update(repr((fields, part.reads, part.makes, part.shapes)).encode())
-    digest.update(repr((program.inputs, program.outputs)).encode())
-    return digest.hexdigest()
-
-
 def run(captured: Captured) -> list[Any]:
     """Run the step's program with every other rank on what it was given when it was captured.
 
     Returns host arrays, one for each output: for tests, which compare them with ``captured.got``.
     """
-    found: list[Any] = runtime.run_joined(captured.program, captured.words, captured.given)
-    return found
+    program = runtime.Joined(captured.program)
+    return [program.host(one) for one in program([*captured.words, *captured.given])]

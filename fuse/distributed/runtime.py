@@ -121,10 +121,22 @@ def _serve(size: int, seconds: int) -> str:
     return address
 
 
-def run_joined(program: Any, words: Sequence[Any], given: Sequence[Any]) -> list[Any]:
-    """Run a step's program with all ranks of the default group; host arrays."""
-    found: list[Any] = _state["runtime"].run_joined(program, [*words, *given])
-    return found
+class Joined:
+    """A step's program, compiled for all ranks of the default group, which call it together."""
+
+    def __init__(self, program: Any) -> None:
+        """``program`` is the same on all ranks."""
+        self._runtime = _state["runtime"]
+        self._run = self._runtime.joined(program)
+
+    def __call__(self, given: Sequence[Any]) -> list[Any]:
+        """Run it on words and inputs: host arrays, or what a call has returned."""
+        found: list[Any] = self._run(given)
+        return found
+
+    def host(self, result: Any) -> Any:
+        """This rank's part of a result, as a host array."""
+        return self._runtime.shard_of(result)
 
 
 class Programs:

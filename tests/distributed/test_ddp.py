@@ -160,8 +160,9 @@ def synchronised(rank: int, size: int) -> None:
 
 
 @pytest.mark.slow
-def test_batch_norm_over_all_ranks() -> None:
-    passes(synchronised, 2)
+@pytest.mark.parametrize("size", [2, 3])
+def test_batch_norm_over_all_ranks(size: int) -> None:
+    passes(synchronised, size)
 
 
 def check_plain(rank: int, size: int) -> None:
@@ -190,13 +191,20 @@ def test_losses_are_the_cpus(check: Any) -> None:
     passes(check, 2, "cpu:gloo,tpu:tpu_dist", seconds=110)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("check", [check_plain, check_ragged, check_graphs, check_buffers])
+def test_losses_of_three_ranks_are_the_cpus(check: Any) -> None:
+    passes(check, 3, "cpu:gloo,tpu:tpu_dist", seconds=170)
+
+
 def all_hooks(rank: int, size: int) -> None:
     on_both(hooks)(rank, size)
 
 
 @pytest.mark.slow
-def test_communication_hooks() -> None:
-    passes(all_hooks, 2, "cpu:gloo,tpu:tpu_dist")
+@pytest.mark.parametrize("size", [2, 3])
+def test_communication_hooks(size: int) -> None:
+    passes(all_hooks, size, "cpu:gloo,tpu:tpu_dist", seconds=170)
 
 
 def steady(rank: int, size: int) -> None:

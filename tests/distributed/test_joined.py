@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from fuse.distributed import joined
+from fuse.distributed import agreement, joined, training
 from fuse.errors import FuseError
 from tests.distributed.programs import Model, batch
 from tests.distributed.ranks import passes
@@ -36,9 +36,7 @@ def stepper(model: nn.Module, rank: int) -> Callable[[], None]:
 
 def agrees(captured: joined.Captured, kinds: set[str]) -> None:
     """All ranks have the same program, whose collectives are of these kinds, and it is right."""
-    digests: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(digests, captured.digest)
-    assert len(set(digests)) == 1, digests
+    joined.agreed(captured)
     assert {form.kind for form in captured.program.forms()} == kinds
     assert captured.program.outputs
     for found, expected in zip(joined.run(captured), captured.got, strict=True):
@@ -87,9 +85,13 @@ def differing(rank: int, size: int) -> None:
         assert y.tolist() == (torch.arange(4.0) * 3 + 3).tolist()
 
     captured = joined.capture(step)
-    digests: list[Any] = [None] * size
-    dist.all_gather_object(digests, captured.digest)
-    assert len(set(digests)) == 2  # these ranks must not run one program
+    for group in (None, dist.new_group([0, 1])):
+        with pytest.raises(FuseError, match=r"rank 1 and rank 0 have captured different") as error:
+            joined.agreed(captured, group)
+        lines = str(error.value).splitlines()
+        assert "= mul" in lines[1] and lines[1].startswith("  rank 0: ") and ".py:" in lines[1]
+        assert "= add" in lines[2] and lines[2].startswith("  rank 1: ")
+    joined.agreed(captured, [dist.new_group([0]), dist.new_group([1])][rank])
 
     def of_the_root() -> None:
         dist.reduce(x.clone(), 0)
@@ -98,7 +100,97 @@ def differing(rank: int, size: int) -> None:
         joined.capture(of_the_root)
 
 
+def trainer(rank: int, differs: bool = False) -> tuple[Any, list[torch.Tensor]]:
+    """A step of DDP, and the tensors that it changes."""
+    torch.manual_seed(0)
+    model = DistributedDataParallel(Model().to("tpu"), bucket_cap_mb=0.002)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, fused=True)  # counts on the device
+
+    def step(tokens: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        loss = F.cross_entropy(model(tokens).flatten(0, 1), targets.flatten())
+        (loss * 1.0 if differs and rank else loss).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
+
+    for at in range(3):
+        step(*batch(rank, at, "tpu"))
+    kept = [value for one in optimizer.state.values() for value in one.values()]
+    return step, [*model.parameters(), *kept]
+
+
+def trained(rank: int, size: int) -> None:
+    """Losses and what is left behind are those of the steps as they are."""
+    batches = [batch(rank, at, "tpu") for at in range(3, 20)]
+    step, expected = trainer(rank)
+    wanted = [step(*one).item() for one in batches]
+    step, state = trainer(rank)
+    called: list[int] = []
+
+    def noted(*given: torch.Tensor) -> torch.Tensor:
+        called.append(1)
+        return step(*given)
+
+    found = list(training.train(noted, batches, state))
+    assert 3 <= len(called) < 10, called  # the others were joined
+    torch.testing.assert_close(torch.tensor(found), torch.tensor(wanted), rtol=2e-4, atol=2e-5)
+    for one, other in zip(state, expected, strict=True):
+        torch.testing.assert_close(one.cpu(), other.cpu(), rtol=2e-4, atol=2e-5)
+    step(*batches[0])  # and it goes on from there
+    with pytest.raises(FuseError, match="rank 1 and rank 0 have captured different steps"):
+        list(training.train(*trainer(rank, differs=True)[:1], batches, state))
+
+
+def descended(rank: int, size: int, how: str) -> tuple[list[float], list[float]]:
+    """Losses and the weight of a descent in which rank 1 has two batches more than rank 0."""
+    weight = torch.ones(4, device="tpu")
+    alone: list[bool] = []
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        loss, gradient = (weight * x).sum(), x * 2
+        if not alone:
+            dist.all_reduce(gradient)
+        weight.sub_(0.01 * gradient)
+        return loss
+
+    def batches() -> Iterator[tuple[torch.Tensor]]:
+        for at in range(12 + 2 * rank):
+            if at >= 12:
+                alone.append(True)
+            yield (torch.full((4,), float(at + rank), device="tpu"),)
+
+    if how == "plain":
+        losses = [step(*one).item() for one in batches()]
+    else:
+        losses = list(training.train(step, batches(), [weight]))
+    return losses, weight.tolist()
+
+
+def ended(rank: int, size: int) -> None:
+    """Who has batches left when another has none runs them as they are."""
+    found, expected = (descended(rank, size, how) for how in ("joined", "plain"))
+    assert len(found[0]) == 12 + 2 * rank
+    np.testing.assert_allclose(found[0], expected[0], rtol=1e-5)
+    np.testing.assert_allclose(found[1], expected[1], rtol=1e-5)
+    x, numbers = torch.ones(4, device="tpu"), iter(range(100))
+
+    def changing(given: torch.Tensor) -> torch.Tensor:
+        y = given * (1.5 + next(numbers))
+        dist.all_reduce(y)
+        return y.sum()
+
+    with pytest.raises(FuseError, match="numbers of the host that change"):
+        list(training.train(changing, [(x,)] * 20, []))
+
+
+def test_the_first_difference_is_said() -> None:
+    same, ours, theirs = ("a", "a # n.py:1"), ("b", "b # n.py:2"), ("c", "c # n.py:3")
+    text = agreement.difference([[same, ours], [same, ours], [same], [same, theirs]], [0, 2, 4, 6])
+    assert "ranks 4, 6 and rank 0 have captured different" in text and "place 1" in text
+    assert "  rank 2: b # n.py:2\n  rank 4: nothing: its step has ended\n  rank 6: c #" in text
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("function", [ddp, sharded, differing])
+@pytest.mark.parametrize("function", [ddp, sharded, differing, trained, ended])
 def test_joined(function: Any) -> None:
     passes(function, 2, "cpu:gloo,tpu:tpu_dist", seconds=150, **SETTINGS)

@@ -92,6 +92,13 @@ def test_fsdp2(check: Any) -> None:
     passes(check, 2, "cpu:gloo,tpu:tpu_dist", seconds=110)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("check", [check_fsdp2, check_mixed, check_steady])
+def test_fsdp2_where_shards_are_uneven(check: Any) -> None:
+    """Neither 11 nor 16 nor 32 rows are a multiple of three."""
+    passes(check, 3, "cpu:gloo,tpu:tpu_dist", seconds=170)
+
+
 def check_hybrid(rank: int, size: int) -> None:
     on_both(hybrid)(rank, size)
 
@@ -104,8 +111,8 @@ def test_hybrid_shards_of_four_ranks() -> None:
 class Mlp(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.first = nn.Linear(8, 16)
-        self.second = nn.Linear(16, 8)
+        self.first = nn.Linear(8, 12)
+        self.second = nn.Linear(12, 8)
         self.norm = nn.LayerNorm(8)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -126,7 +133,7 @@ def tensor_parallel(device: str, rank: int, size: int) -> list[float]:
     losses = []
     for step in range(6):
         generator = torch.Generator().manual_seed(step)
-        x = torch.randn(6, 8, generator=generator).to(device)
+        x = torch.randn(7, 8, generator=generator).to(device)
         loss = (model(x) - x.chunk(size)[rank]).square().mean()  # rows are shared out
         loss.backward()
         optimizer.step()
@@ -170,14 +177,23 @@ def check_parallel(rank: int, size: int) -> None:
     on_both(tensor_parallel)(rank, size)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("check", [check_tensors, check_parallel])
-def test_distributed_tensors(check: Any) -> None:
-    passes(check, 2, "cpu:gloo,tpu:tpu_dist", seconds=110)
+@pytest.mark.parametrize(
+    ("check", "size"),
+    [
+        (check_tensors, 3),
+        *(
+            pytest.param(*one, marks=pytest.mark.slow)
+            for one in ((check_tensors, 2), (check_parallel, 2), (check_parallel, 3))
+        ),
+    ],
+)
+def test_distributed_tensors(check: Any, size: int) -> None:
+    """On three ranks one has nothing of four rows, and none has as many of 16 as the others."""
+    passes(check, size, "cpu:gloo,tpu:tpu_dist", seconds=170)
 
 
 def check_checkpoint(rank: int, size: int) -> None:
-    """Saved by two ranks that share parameters, loaded by one and by replicas."""
+    """Saved by ranks that share parameters, loaded by one and by replicas."""
     objects: list[Any] = [tempfile.mkdtemp() if rank == 0 else None]
     dist.broadcast_object_list(objects, 0)
     torch.manual_seed(rank)
@@ -201,5 +217,6 @@ def check_checkpoint(rank: int, size: int) -> None:
 
 
 @pytest.mark.slow
-def test_checkpoints_are_resharded() -> None:
-    passes(check_checkpoint, 2, "cpu:gloo,tpu:tpu_dist", seconds=110)
+@pytest.mark.parametrize("size", [2, 3])
+def test_checkpoints_are_resharded(size: int) -> None:
+    passes(check_checkpoint, size, "cpu:gloo,tpu:tpu_dist", seconds=170)

@@ -8,7 +8,7 @@ has started, which keeps its own numbering, and the two share the host's memory.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -109,21 +109,34 @@ class Runtime:
         """The programs of some of the processes, in this order."""
         return Group(self, [self._devices[process] for process in processes])
 
-    def run_joined(self, step: Joined, given: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Run a step's program with all processes; ``given`` are words and inputs, in order."""
+    def joined(self, step: Joined) -> Callable[[Sequence[Any]], list[jax.Array]]:
+        """A step's program, compiled: a function of words and inputs, in order, that all processes
+        call together. Given are host arrays, or results, which are shards of the runtime's.
+        """
         platform = Platform(self._own.platform)
         decompositions = Decompositions(lambda name: name in RULES or is_function(name))
         compiled = lowered(step, platform, decompositions, self._devices).compile()
         sharding = NamedSharding(Mesh(np.array(self._devices), (AXIS,)), PartitionSpec(AXIS))
         ranks = len(self._devices)
-        with jax.enable_x64(True):
-            shards = [
-                jax.make_array_from_single_device_arrays(
-                    (ranks, *array.shape), sharding, [dispatch.placed(array[None], self._own)]
-                )
-                for array in given
-            ]
-            return [np.asarray(result.addressable_data(0))[0] for result in compiled(*shards)]
+
+        def shard(array: Any) -> jax.Array:
+            if isinstance(array, jax.Array) and array.sharding == sharding:
+                return array
+            own = dispatch.placed(np.asarray(array)[None], self._own)
+            shape = (ranks, *array.shape)
+            return jax.make_array_from_single_device_arrays(shape, sharding, [own])
+
+        def run(given: Sequence[Any]) -> list[jax.Array]:
+            with jax.enable_x64(True):
+                return list(compiled(*map(shard, given)))
+
+        return run
+
+    @staticmethod
+    def shard_of(result: jax.Array) -> np.ndarray:
+        """This process's part of a result of ``joined``."""
+        found: np.ndarray = np.asarray(result.addressable_data(0))[0]
+        return found
 
     @property
     def own(self) -> Any:

@@ -20,7 +20,7 @@ from typing import Any, Final
 import jax
 import torch
 
-from fuse.backends.base import Chunk, Target
+from fuse.backends.base import COMPILER_SECONDS, Chunk, Target
 from fuse.backends.decomposed import MOST_SIGNATURES, Decompositions
 from fuse.backends.estimates import AS_IT_IS, Estimate, Variant
 from fuse.backends.functions import Shipment, is_function
@@ -39,9 +39,6 @@ WORKERS: Final = min(2, len(os.sched_getaffinity(0))) if hasattr(os, "sched_geta
 """Compilers at once, no more than cores this process may use: each takes 0.7 GB with libtpu in it,
 and several threads of its own."""
 START_SECONDS: Final = 300.0
-SECONDS: Final = 300.0
-"""Processor time that one chunk may take, and the longest that its compiler may stand still; a
-large one of a convolutional net takes half a minute."""
 _LOOK: Final = 1.0  # seconds between two looks at what a compiler has used
 _LENGTH: Final = 8  # bytes before a message: ``worker.LENGTH``
 _LAST: Final = 6  # lines of an aborted compiler's output that its refusal quotes
@@ -157,7 +154,7 @@ def _environment(target: TargetName) -> dict[str, str]:
 class TpuTarget(Target):
     """Final. Workers start when a chunk needs one, and live until ``close``."""
 
-    def __init__(self, target: TargetName, seconds: float = SECONDS) -> None:
+    def __init__(self, target: TargetName, seconds: float = COMPILER_SECONDS) -> None:
         """Raises ``ConfigError`` where libtpu is not installed; starts nothing."""
         self._libtpu = libtpu_version()
         self._target = target

@@ -21,12 +21,14 @@
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/strides.h>
+#include <torch/csrc/autograd/python_variable.h>
 #include <torch/library.h>
 
 #include "device/copier.h"
 #include "device/device.h"
 #include "device/kernels.h"
 #include "device/prepare.h"
+#include "device/python_bridge.h"
 #include "recorder/recorder.h"
 #include "uncompiled/fresh_copy.h"
 #include "uncompiled/host_values.h"
@@ -325,7 +327,28 @@ void record_stream(at::Tensor&, c10::Stream) {}
 
 // ---- attention: which kernel PyTorch calls for scaled_dot_product_attention ------------------
 
-// One recorded operation where its rule covers the call, PyTorch's decomposition elsewhere.
+// Whether the tensor is one of PyTorch's DTensors, which wrap the device's.
+bool is_dtensor(const at::Tensor& tensor) {
+  if (!tensor.key_set().has(c10::DispatchKey::Python)) {
+    return false;
+  }
+  const GilGuard gil;
+  PyObject* modules = PyImport_GetModuleDict(); // borrowed; of nobody who has not imported it
+  PyObject* module = PyDict_GetItemString(modules, "torch.distributed.tensor");
+  if (module == nullptr) {
+    return false;
+  }
+  const PyRef type = PyRef::steal(checked(PyObject_GetAttrString(module, "DTensor")));
+  const PyRef wrapped = PyRef::steal(checked(THPVariable_Wrap(tensor)));
+  const int found = PyObject_IsInstance(wrapped.get(), type.get());
+  if (found < 0) {
+    throw_python_error();
+  }
+  return found != 0;
+}
+
+// One recorded operation where its rule covers the call, PyTorch's decomposition elsewhere. DTensor
+// has rules for the operators of CUDA's kernels alone: composites/attention.py is one of those.
 int64_t choose_attention(
     const at::Tensor& query,
     const at::Tensor& key,
@@ -341,7 +364,11 @@ int64_t choose_attention(
       query.size(0) == value.size(0) && key.size(1) == value.size(1) &&
       (query.size(1) == key.size(1) || (grouped && query.size(1) % key.size(1) == 0)) &&
       (!mask.has_value() || !mask->requires_grad());
-  return static_cast<int64_t>(plain ? sdp::SDPBackend::overrideable : sdp::SDPBackend::math);
+  if (!plain) {
+    return static_cast<int64_t>(sdp::SDPBackend::math);
+  }
+  return static_cast<int64_t>(
+      is_dtensor(query) ? sdp::SDPBackend::efficient_attention : sdp::SDPBackend::overrideable);
 }
 
 // ---- everything else ---------------------------------------------------------------------

@@ -1,0 +1,75 @@
+"""The attention that PyTorch's distributed tensors know how to share out, as the device's own.
+
+``choose_attention`` in the native core names it for them: DTensor and context parallel have rules
+for the operators of PyTorch's CUDA kernels, and none for the one that devices like this override.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fuse.device.composites.registry import kernel
+
+
+@kernel("_scaled_dot_product_efficient_attention")
+def _attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_bias: Tensor | None,
+    compute_log_sumexp: bool,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The logarithms are ``[B, H, L]``: CUDA's are padded to a multiple of 32, so that contexts of
+    another length cannot be merged there."""
+    found = torch.ops.aten._scaled_dot_product_fused_attention_overrideable(
+        query, key, value, attn_bias, dropout_p, is_causal, scale=scale
+    )
+    output, logarithm, seed, offset = found[0], found[1], found[6], found[7]
+    if not compute_log_sumexp:
+        logarithm = logarithm[:, :, :0]
+    return output, logarithm, seed, offset
+
+
+@kernel("_scaled_dot_product_efficient_attention_backward")
+def _attend_backward(
+    grad_out_: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_bias: Tensor | None,
+    out: Tensor,
+    logsumexp: Tensor,
+    philox_seed: Tensor,
+    philox_offset: Tensor,
+    dropout_p: float,
+    grad_input_mask: list[bool],
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+) -> tuple[Tensor | None, ...]:
+    found: tuple[Tensor | None, ...]
+    found = torch.ops.aten._scaled_dot_product_fused_attention_overrideable_backward(
+        grad_out_,
+        query,
+        key,
+        value,
+        attn_bias,
+        grad_input_mask,
+        out,
+        logsumexp,
+        None,
+        None,
+        query.size(-2),
+        key.size(-2),
+        dropout_p,
+        is_causal,
+        philox_seed,
+        philox_offset,
+        scale=scale,
+    )
+    return found

@@ -1,0 +1,204 @@
+"""Training by a joined step, for whoever asks for it: a step that has become steady, on which all
+ranks have agreed, goes on as one program of all of them, without the user's Python.
+
+Steps are run as always, and captured, until two after another are the same program and what flows
+from one to the next is the same: parameters and an optimizer's state from the step before, a batch,
+constants. From then on only batches go in and losses come out, until one rank has no more batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from fuse.device import lazy, sharing
+from fuse.distributed import agreement, joined, runtime
+from fuse.errors import FuseError, describe
+
+PATIENCE = 12
+"""Steps within which a step has to become steady."""
+Step = Callable[..., torch.Tensor]
+Link = tuple[str, int]
+"""Where an input is from: ``("batch", place)``, ``("state", value of the step before)``, or
+``("same", 0)`` for a constant."""
+
+
+def train(
+    step: Step, batches: Iterable[Sequence[torch.Tensor]], state: Iterable[torch.Tensor]
+) -> Iterator[float]:
+    """Run ``step(*batch)`` for every batch, and give its losses, as a loop of one's own would.
+
+    Every rank of the default group has to call this with batches of the same shapes, each a tensor
+    of the device; see ``joined.capture`` for what a step may hold. When the batches of one rank are
+    at an end, what others still have is run as it is, unjoined.
+
+    Args:
+        step: trains once and returns the loss. While steps are joined, it is not called.
+        batches: what to call it with.
+        state: tensors that it changes: parameters, buffers, an optimizer's. They get their values
+            back at the end, and are out of date while steps are joined.
+
+    Raises:
+        FuseError: the step does not become steady, or ranks have captured different steps.
+    """
+    loop = _Loop(step, list(state))
+    left = iter(batches)
+    try:
+        while True:
+            batch = next(left, None)
+            here, steady = _least([batch is not None, loop.steady])
+            if not here or batch is None:
+                break
+            yield loop.joined(batch) if steady else loop.isolated(batch)
+    finally:
+        loop.finish()
+    if batch is not None:
+        yield float(step(*batch))
+    for batch in left:
+        yield float(step(*batch))
+
+
+def _least(numbers: Sequence[int]) -> list[int]:
+    """The least that any rank says of each."""
+    said = torch.tensor([int(number) for number in numbers])
+    dist.all_reduce(said, dist.ReduceOp.MIN)
+    return said.tolist()
+
+
+def _arrays(tensors: Sequence[torch.Tensor]) -> dict[int, int]:
+    """By the identity of the array of each tensor, its place."""
+    share = lazy.core().share
+    ours = [share(one.detach()) if one.device.type == "tpu" else None for one in tensors]
+    return {id(array): place for place, array in enumerate(ours) if array is not None}
+
+
+class _Loop:
+    """What is known of the step so far."""
+
+    def __init__(self, step: Step, state: list[torch.Tensor]) -> None:
+        self._step, self._state = step, state
+        self._count = 0
+        self._captured = joined.Captured(None, "")
+        self._name = ""
+        self._links: list[Link] = []
+        self._loss = -1
+        self._program: runtime.Joined | None = None
+        self._inputs: list[Any] = []
+        self._results: dict[int, Any] = {}
+        self._owners: dict[int, int] = {}
+        self.steady = False
+
+    def isolated(self, batch: Sequence[torch.Tensor]) -> float:
+        """A step as it is, captured, and compared with the one before."""
+        losses: list[torch.Tensor] = []
+        places = _arrays(batch)
+        self._count += 1
+        try:
+            now = joined.capture(
+                lambda: losses.append(self._step(*batch).detach()), keep=True, copy=False
+            )
+        except FuseError:
+            # A first step may be run in other ways than later ones, of which none is refused.
+            if not losses or self._count > PATIENCE:
+                raise
+            return float(losses[0])
+        self._compare(now, places, _arrays(losses))
+        return float(losses[0])
+
+    def _compare(self, now: joined.Captured, places: dict[int, int], loss: dict[int, int]) -> None:
+        """Whether the step is what the one before was. What others happen to hold of its values,
+        and so its outputs, may differ: what the loop needs of them is known once it is steady.
+        """
+        before, name, links, why = self._captured, self._name, self._links, ""
+        self._captured, self._links = now, _links(before, now, places)
+        self._name = agreement.digest(replace(now.program, outputs=()))
+        self._loss = next((value for value, got in _left(now) if id(got) in loss), -1)
+        if self._name != name:
+            why = "is another program each time"
+        elif any(not np.array_equal(*pair) for pair in zip(now.words, before.words, strict=True)):
+            why = "computes with numbers of the host that change from step to step"
+        elif ("", 0) in self._links or self._loss < 0:
+            why = (
+                "reads arrays that are neither its batch, nor made by the step before, nor constant"
+            )
+        self.steady = not why and links == self._links
+        if self._count > PATIENCE and not self.steady:
+            raise FuseError(describe(f"the step {why or 'does not become steady'}"))
+
+    def joined(self, batch: Sequence[torch.Tensor]) -> float:
+        """A step of the program of all ranks."""
+        if self._program is None:
+            self._begin()
+        assert self._program is not None
+        get, share = lazy.engine().backend.get, lazy.core().share
+        for at, (source, place) in enumerate(self._links):
+            if source == "batch":
+                self._inputs[at] = self._shaped(get(share(batch[place].detach())), at)
+        made = self._program([*self._captured.words, *self._inputs])
+        self._results = dict(zip(self._captured.program.outputs, made, strict=True))
+        for at, (source, value) in enumerate(self._links):
+            if source == "state":
+                self._inputs[at] = self._results[value]
+        return float(self._program.host(self._results[self._loss]).reshape(()))
+
+    def _begin(self) -> None:
+        """The program, once all ranks have agreed on it, and what it starts from."""
+        get, now = lazy.engine().backend.get, self._captured
+        left = dict(_left(now))
+        numbers = {id(got): value for value, got in left.items()}
+        owned = _arrays(self._state).items()
+        self._owners = {place: numbers[array] for array, place in owned if array in numbers}
+        state = {value for source, value in self._links if source == "state"}
+        outputs = tuple(sorted({self._loss, *self._owners.values(), *state}))
+        program = replace(now.program, outputs=outputs)
+        # What it began with the device has no more.
+        self._captured = joined.Captured(program, agreement.digest(program), now.words)
+        joined.agreed(self._captured)
+        self._program = runtime.Joined(program)
+        self._inputs = [None] * len(self._links)
+        for at, (source, value) in enumerate(self._links):
+            if source != "batch":
+                array = left[value] if source == "state" else now.given[at]
+                self._inputs[at] = self._shaped(np.array(get(array)), at)
+
+    def _shaped(self, array: Any, at: int) -> Any:
+        return np.asarray(array).reshape(self._captured.program.inputs[at][1].shape)
+
+    def finish(self) -> None:
+        """Give the tensors of the state what the joined steps have made of them."""
+        program, self._program = self._program, None
+        if program is None or not self._results:
+            return
+        for place, value in self._owners.items():
+            tensor = self._state[place].detach()
+            host = program.host(self._results[value])
+            array = lazy.engine().backend.put(host, tensor.device.index or 0)
+            made = sharing.adopted(array, tensor.dtype, tensor.device.index or 0)
+            tensor.copy_(made.reshape(tensor.shape))
+
+
+def _left(captured: joined.Captured) -> list[tuple[int, Any]]:
+    """Values that the step has left behind, and their arrays."""
+    if captured.program is None:
+        return []
+    return list(zip(captured.program.outputs, captured.got, strict=True))
+
+
+def _links(before: Any, now: Any, batch: dict[int, int]) -> list[Link]:
+    """Where each input of ``now`` comes from; ``("", 0)`` where that is not known."""
+    made = {id(got): value for value, got in _left(before)}
+    found = []
+    for at, array in enumerate(now.given):
+        if id(array) in batch:
+            found.append(("batch", batch[id(array)]))
+        elif id(array) in made:
+            found.append(("state", made[id(array)]))
+        else:
+            same = at < len(before.given) and before.given[at] is array
+            found.append(("same", 0) if same else ("", 0))
+    return found
