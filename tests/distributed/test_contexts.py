@@ -1,5 +1,5 @@
 """Attention of distributed tensors and of contexts split over ranks: what the CPU makes of the
-whole sequence. PyTorch has neither for CPU tensors, so nothing there runs with gloo."""
+whole sequence. PyTorch splits no contexts of CPU tensors, so nothing here is compared with gloo."""
 
 from __future__ import annotations
 
