@@ -103,9 +103,7 @@ MODELS = {
     "Mistral": Model(
         lambda: transformers.MistralConfig(**LLAMA, sliding_window=8), classes("Mistral", *WRITER)
     ),
-    "Gemma 2": Model(
-        lambda: transformers.Gemma2Config(**small.GEMMA), classes("Gemma2", *WRITER)
-    ),
+    "Gemma 2": Model(lambda: transformers.Gemma2Config(**small.GEMMA), classes("Gemma2", *WRITER)),
     "Mixtral": Model(
         lambda: transformers.MixtralConfig(**small.MIXTRAL), classes("Mixtral", *WRITER)
     ),
