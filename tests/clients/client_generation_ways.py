@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 import torch
 
-from tests.clients.conftest import Case, timed
+from tests.clients.conftest import Case
+from tests.clients.steps import agree
 from tests.clients.writers import ATTENDING, DECODERS, WRITERS, given, given_draws, padded, writer
 
 LIBRARY = "transformers"
-TOKENS, TIMES = 10, 6
-Call = Callable[[Any, dict[str, Any], dict[str, Any]], Any]
+TOKENS = 10
 
 WAYS: dict[str, dict[str, Any]] = {
     "greedy": {},
@@ -53,26 +53,6 @@ def generated(model: Any, inputs: dict[str, Any], **options: Any) -> Any:
     """Tokens that ``model`` goes on with."""
     options = {"max_new_tokens": TOKENS, "do_sample": False, **options}
     return model.generate(**inputs, **options)
-
-
-def agree(
-    case: Case, names: tuple[str, ...], call: Callable[[str, str], Callable[[], Any]]
-) -> None:
-    """``call(name, device)`` makes what is called for an architecture: CPU's results each time."""
-
-    def run(device: str) -> list[tuple[float, Any]]:
-        found = []
-        for name in names:
-            once = call(name, device)
-            found += [timed(once) for _ in range(TIMES)]
-        return found
-
-    device, cpu = case.compare(run)
-    for at, name in enumerate(names):
-        part = slice(at * TIMES, (at + 1) * TIMES)
-        torch.testing.assert_close(
-            device[part], cpu[part], rtol=1e-4, atol=1e-4, msg=lambda text, n=name: f"{n}: {text}"
-        )
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -208,7 +188,7 @@ def test_assisted(case: Case, how: str) -> None:
 
 
 def test_compiled(case: Case) -> None:
-    """`generate` with `torch.compile(model.forward)` and a static cache: CPU's tokens, uncompiled"""
+    """`generate` with `torch.compile(model.forward)` and a static cache: CPU's tokens"""
 
     def call(name: str, device: str) -> Callable[[], Any]:
         model, inputs = writer(name, device), given(name, device)

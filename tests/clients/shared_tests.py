@@ -2,7 +2,7 @@
 
     TRANSFORMERS_TEST_DEVICE=tpu python -m tests.clients.shared_tests Llama
 
-prints, as JSON, what became of each of its tests: "passes", or "skipped" or "fails" with the reason.
+prints, as JSON, what became of each of its tests: "passes", or "skipped" or "fails" and why.
 The class is not in the wheel but in the source distribution (`make clients` unpacks that into
 ``FOLDER``), without two classes that it derives from or asks for, of exporters and of generation:
 they are empty here.
