@@ -57,6 +57,11 @@ class Model:
     length: int = LENGTH
     """Of the sequence that is attended to."""
 
+    @property
+    def compiled(self) -> Any:
+        """The class that is trained by ``torch.compile``, of text alone."""
+        return self.classes[1] if self.inputs is text else None
+
 
 class Tester:
     """What the shared class calls ``model_tester``."""
@@ -69,6 +74,7 @@ class Tester:
     hidden_size = 32
     image_size = 16
     patch_size = 4
+    num_masks = 6
 
     def __init__(self, model: Model, device: str | None) -> None:
         self.model, self.device = model, device
@@ -105,7 +111,7 @@ MODELS = {
     ),
     "Gemma 2": Model(lambda: transformers.Gemma2Config(**small.GEMMA), classes("Gemma2", *WRITER)),
     "Mixtral": Model(
-        lambda: transformers.MixtralConfig(**small.MIXTRAL), classes("Mixtral", *WRITER)
+        lambda: transformers.MixtralConfig(**small.MIXTRAL, head_dim=8), classes("Mixtral", *WRITER)
     ),
     "GPT-2": Model(
         lambda: transformers.GPT2Config(**small.GPT2, **small.DROPOUTS, pad_token_id=0),
@@ -114,7 +120,7 @@ MODELS = {
         ),
     ),
     "BERT": Model(
-        lambda: transformers.BertConfig(**small.BERT),
+        lambda: transformers.BertConfig(**small.BERT, max_position_embeddings=64),
         classes(
             "Bert",
             *("Model", "ForMaskedLM", "ForMultipleChoice", "ForNextSentencePrediction"),
@@ -123,7 +129,7 @@ MODELS = {
     ),
     "T5": Model(
         lambda: transformers.T5Config(**small.T5, dropout_rate=0.0, decoder_start_token_id=0),
-        classes("T5", "Model", "ForConditionalGeneration", "ForSequenceClassification"),
+        classes("T5", "Model", "ForConditionalGeneration"),
         pair,
         encoder_decoder=True,
     ),
@@ -135,7 +141,7 @@ MODELS = {
         length=16,
     ),
     "ViT": Model(
-        lambda: transformers.ViTConfig(**small.VIT),
+        lambda: transformers.ViTConfig(**small.VIT, encoder_stride=4),
         classes("ViT", "Model", "ForImageClassification", "ForMaskedImageModeling"),
         image,
         length=17,

@@ -97,9 +97,13 @@ def run(name: str, only: list[str]) -> dict[str, str]:
         "all_model_classes": model.classes,
         "is_encoder_decoder": model.encoder_decoder,
         "has_attentions": model.attentions,
+        "test_resize_embeddings": "pixel_values" not in model.inputs(),
+        "_torch_compile_train_cls": model.compiled,
         "setUp": lambda self: setattr(self, "model_tester", Tester(model, torch_device)),
     }
-    bases = (common.ModelTesterMixin, common.GenerationTesterMixin, unittest.TestCase)
+    writes = any(one.can_generate() for one in model.classes)
+    bases: tuple[Any, ...] = (common.GenerationTesterMixin,) if writes else ()
+    bases = (common.ModelTesterMixin, *bases, unittest.TestCase)
     made = type(f"{name.replace(' ', '').replace('-', '')}ModelTest", bases, members)
     outcomes = Outcomes()
     names = unittest.TestLoader().getTestCaseNames(made)
