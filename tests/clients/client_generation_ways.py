@@ -33,7 +33,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "repetitions punished": {"repetition_penalty": 1.8, "no_repeat_ngram_size": 2},
     "tokens forbidden and favoured": {
         "bad_words_ids": [[5], [6, 7]],
-        "suppress_tokens": [8, 9],
+        "suppress_tokens": [0, 1, 8, 9],
         "sequence_bias": [[[10], 4.0], [[11, 12], 3.0]],
         "forced_eos_token_id": 3,
     },
@@ -193,6 +193,7 @@ def test_compiled(case: Case) -> None:
     def call(name: str, device: str) -> Callable[[], Any]:
         model, inputs = writer(name, device), given(name, device)
         if device != "cpu":
+            torch._dynamo.reset()  # of one function it compiles eight times at most
             model.forward = torch.compile(model.forward, fullgraph=True)
         return lambda: generated(model, inputs, cache_implementation="static").tolist()
 
@@ -205,12 +206,13 @@ def test_streamed(case: Case) -> None:
     class Heard:
         def __init__(self) -> None:
             self.tokens: list[Any] = []
+            self.ended = False
 
         def put(self, value: torch.Tensor) -> None:
             self.tokens.append(value.tolist())
 
         def end(self) -> None:
-            self.tokens.append("end")
+            self.ended = True
 
     def call(name: str, device: str) -> Callable[[], Any]:
         model, inputs = writer(name, device), given(name, device, rows=1)
@@ -218,6 +220,7 @@ def test_streamed(case: Case) -> None:
         def once() -> Any:
             heard = Heard()
             generated(model, inputs, streamer=heard)
+            assert heard.ended
             return heard.tokens
 
         return once

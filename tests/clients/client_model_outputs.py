@@ -55,7 +55,8 @@ def test_outputs(case: Case, attention: str) -> None:
 
         return once
 
-    agree(case, NAMES, call)
+    without = ("Gemma 2",) if attention == "sdpa" else ()  # it refuses that one
+    agree(case, tuple(name for name in NAMES if name not in without), call)
     assert case.fallbacks == "0"
 
 

@@ -28,6 +28,7 @@ def writer(name: str, device: str, seed: int = 0) -> Any:
                 parameter.mul_(6.0)
     model.generation_config.pad_token_id = 0
     model.generation_config.eos_token_id = None
+    model.generation_config.suppress_tokens = [0, 1]
     return model.to(device)
 
 
