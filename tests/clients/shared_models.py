@@ -75,6 +75,8 @@ class Tester:
     image_size = 16
     patch_size = 4
     num_masks = 6
+    mask_length = 16
+    """Patches of an image, without the token of its class."""
 
     def __init__(self, model: Model, device: str | None) -> None:
         self.model, self.device = model, device
