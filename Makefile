@@ -82,9 +82,14 @@ fuzz: $(VENV)/.tools
 clients:
 	$(MAKE) clients-here PINS=constraints-clients.txt
 
+# transformers' own test class of models is in its source distribution only, of the same version.
+SHARED_TESTS := build/transformers-tests
 .PHONY: clients-here
 clients-here: $(VENV)/.tools
 	$(INSTALL) -e '.[clients]'
+	$(BIN)/pip download --quiet --no-deps --no-build-isolation --no-binary transformers \
+		--dest $(SHARED_TESTS) $$(grep '^transformers==' $(PINS))
+	cd $(SHARED_TESTS) && tar xzf $$(ls -t transformers-*.tar.gz | head -1) --wildcards '*/tests/*.py'
 	OMP_NUM_THREADS=1 $(BIN)/pytest tests/clients -o python_files='client_*.py' -W default \
 		-p no:xdist --benchmark-disable --table docs/clients.md
 

@@ -23,14 +23,15 @@ HEAD = (
 
 
 @pytest.fixture(scope="session", autouse=True)
-def users_settings() -> Iterator[None]:
+def users_settings(request: pytest.FixtureRequest) -> Iterator[None]:
     """Here programs run as their users' do; tests/conftest.py sets these for small programs.
 
     Not where the file is loaded: pytest does that also when it only looks for tests here.
     """
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("FUSE_SHAPE_CAP", "FUSE_BRIEF_TRACE", "FUSE_COMPILE"):
+        for name in ("FUSE_SHAPE_CAP", "FUSE_BRIEF_TRACE"):
             patch.delenv(name, raising=False)
+        patch.setenv("FUSE_COMPILE", request.config.getoption("--compile"))
         yield
 
 
@@ -96,6 +97,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: Any) -> Iterator[None]:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--table", type=Path, help="the page whose table is to be made anew")
+    parser.addoption("--compile", default="background", help="FUSE_COMPILE of all cases")
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

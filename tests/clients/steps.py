@@ -1,4 +1,4 @@
-"""A training loop that several libraries' cases share."""
+"""Loops that several cases share: training, and what is called over and over again."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from tests.clients.conftest import timed
+from tests.clients.conftest import Case, timed
 
 
 def training(
@@ -35,3 +35,32 @@ def equal_losses(device: Any, cpu: Any, rtol: float = 1e-4, atol: float = 1e-5) 
     """Both lists of losses are the same numbers, and the model has learned something."""
     torch.testing.assert_close(device, cpu, rtol=rtol, atol=atol)
     assert cpu[-1] < cpu[0]
+
+
+Calls = Callable[[str, str], Callable[[], Any]]
+TIMES = 6
+"""How often each is called: what has come back is run in other ways than what is new."""
+
+
+def agree(case: Case, names: tuple[str, ...], call: Calls) -> None:
+    """``call(name, device)`` makes what is called for ``name``: CPU's results, each time."""
+
+    def run(device: str) -> list[tuple[float, Any]]:
+        found = []
+        for name in names:
+            try:
+                once = call(name, device)
+                found += [timed(once) for _ in range(TIMES)]
+            except Exception as error:
+                error.add_note(f"{name} on {device}")
+                raise
+        return found
+
+    device, cpu = case.compare(run)
+    wrong = {}
+    for at, pair in enumerate(zip(device, cpu, strict=True)):
+        try:
+            torch.testing.assert_close(*pair, rtol=1e-4, atol=1e-4)
+        except AssertionError as error:
+            wrong[f"{names[at // TIMES]}, time {at % TIMES + 1}"] = str(error)
+    assert not wrong, wrong
