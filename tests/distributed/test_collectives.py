@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -70,9 +71,11 @@ def expected_reduction(op: Any, all_: list[torch.Tensor]) -> torch.Tensor:
     return result
 
 
-def reductions(rank: int, size: int, shapes: Shapes = SOME) -> None:
+def reductions(
+    rank: int, size: int, shapes: Shapes = SOME, dtypes: Sequence[torch.dtype] = DTYPES
+) -> None:
     for dtype, op, shape in itertools.product(
-        DTYPES,
+        dtypes,
         (OPS.SUM, OPS.AVG, OPS.PRODUCT, OPS.MIN, OPS.MAX, OPS.BAND, OPS.BOR, OPS.BXOR),
         shapes,
     ):
@@ -100,8 +103,15 @@ def reductions_of_other_sizes(rank: int, size: int) -> None:
     reductions(rank, size, OTHERS)
 
 
-def test_reductions_of_every_dtype() -> None:
-    passes(reductions, 2)
+def reductions_of_some_dtypes(rank: int, size: int) -> None:
+    reductions(rank, size, dtypes=(torch.float32, torch.bfloat16, torch.uint8, torch.int64))
+
+
+@pytest.mark.parametrize(
+    "function", slow_but([reductions_of_some_dtypes], [reductions_of_some_dtypes, reductions])
+)
+def test_reductions(function: Any) -> None:
+    passes(function, 2)
 
 
 def moves(rank: int, size: int, shapes: Shapes = SOME) -> None:
