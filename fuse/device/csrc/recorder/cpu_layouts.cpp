@@ -34,8 +34,8 @@ at::Tensor column_major_like(const at::Tensor& meta) {
   return meta.mT().clone(at::MemoryFormat::Contiguous).mT();
 }
 
-// Operators with pointwise kernels: those tagged so, which `mvlgamma` has not, and those that
-// PyTorch forgot.
+// Operators with pointwise kernels: those tagged so, which `mvlgamma` and a number's powers have
+// not, and those that PyTorch forgot.
 bool is_pointwise(const c10::OperatorHandle& op, const std::string& name) {
   static const auto* untagged = new std::unordered_set<std::string>{
       "where.self_out",
@@ -56,7 +56,8 @@ bool is_pointwise(const c10::OperatorHandle& op, const std::string& name) {
       "softshrink.out",
       "threshold.out",
   };
-  return (op.hasTag(at::Tag::pointwise) && name != "mvlgamma.out") || untagged->count(name) != 0;
+  const bool others = name == "mvlgamma.out" || name == "pow.Scalar_out";
+  return (op.hasTag(at::Tag::pointwise) && !others) || untagged->count(name) != 0;
 }
 
 // What PyTorch's pointwise kernels allocate: `meta`'s sizes, in the order in memory of the
@@ -167,6 +168,8 @@ void lay_out_as_on_cpu(
     }
   } else if (batch_norm || info.name == "native_layer_norm") {
     lay_out_statistics(arguments, batch_norm, results);
+  } else if (info.name == "pow.Scalar") { // row-major, whatever the exponents are
+    results[0] = in_format(results[0].toTensor(), at::MemoryFormat::Contiguous);
   } else if (info.name == "index.Tensor") { // PyTorch's own rule, of its inference in C++
     results[0] = at::meta::index(arguments[0].toTensor(), arguments[1].toOptionalTensorList());
   } else if (info.name == "convolution" || info.name == "convolution_overrideable") {
@@ -181,9 +184,10 @@ at::Tensor resized_as_on_cpu(
     const c10::OperatorHandle& op,
     const OpInfo& info,
     const at::Tensor& resized,
+    bool was_empty,
     size_t written,
     const torch::jit::Stack& arguments) {
-  if (resized.dim() >= 2 && (column_major_outs(info.name) >> written & 1) != 0) {
+  if (was_empty && resized.dim() >= 2 && (column_major_outs(info.name) >> written & 1) != 0) {
     return column_major_like(resized);
   }
   return is_pointwise(op, info.name) ? laid_out_by_operands(resized, info, arguments) : resized;

@@ -14,13 +14,14 @@ namespace fuse {
 void lay_out_as_on_cpu(
     const OpInfo& info, c10::ArrayRef<c10::IValue> arguments, torch::jit::Stack& results);
 
-// What a CPU kernel makes of an empty out= that it gives another size: `resized`, which inference
-// says, in the order in memory of the CPU's. `written` counts the tensors written before it, and
+// What a CPU kernel makes of an out= that it gives another size: `resized`, which inference says,
+// in the order in memory of the CPU's. `written` counts the tensors written before it, and
 // `arguments` are the call's on meta tensors.
 at::Tensor resized_as_on_cpu(
     const c10::OperatorHandle& op,
     const OpInfo& info,
     const at::Tensor& resized,
+    bool was_empty,
     size_t written,
     const torch::jit::Stack& arguments);
 

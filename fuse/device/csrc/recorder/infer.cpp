@@ -235,10 +235,9 @@ void Recorder::infer_writes(
   auto visit = [&](const at::Tensor& tensor, const at::Tensor& after, bool written) {
     if (tensor.defined() && tensor.is_privateuseone()) {
       if (written && after.sizes() != tensor.sizes()) {
-        const bool laid_out = tensor.numel() == 0; // else row-major, as inference says
+        const bool empty = tensor.numel() == 0;
         const size_t before = node.writes.size();
-        infer_resize(
-            node, operand, laid_out ? resized_as_on_cpu(op, info, after, before, meta) : after);
+        infer_resize(node, operand, resized_as_on_cpu(op, info, after, empty, before, meta));
       } else if (written) {
         const Buffer& buffer = *call_.operands[operand].buffer;
         node.writes.push_back({operand, layout_after_write(tensor, buffer)});
