@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import time
 from collections.abc import Callable
 
 import pytest
@@ -12,9 +13,11 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import fuse
+from bench.prefetching import prefetching
 from tests.device.helpers import DEVICE
 
 LARGE = 8 << 20  # elements: copying them takes milliseconds
+SECONDS = 60.0  # longer than any of them takes
 
 
 def beside() -> int:
@@ -74,8 +77,9 @@ def by_event() -> None:
 
 
 def by_query() -> None:
+    latest = time.monotonic() + SECONDS
     while not torch.tpu.current_stream().query():
-        pass
+        assert time.monotonic() < latest
 
 
 WAITS: dict[str, Callable[[], object]] = {
@@ -122,20 +126,8 @@ def test_into_a_part_of_another_type() -> None:
 
 
 def test_a_side_stream_brings_the_next_batch() -> None:
-    side = torch.tpu.Stream()
     batches = [torch.full((LARGE,), float(number)).pin_memory() for number in range(6)]
-
-    def send(batch: Tensor) -> Tensor:
-        with torch.tpu.stream(side):
-            return batch.to(DEVICE, non_blocking=True)
-
-    coming, sums = send(batches[0]), []
-    for following in [*batches[1:], None]:
-        torch.tpu.current_stream().wait_stream(side)
-        here = coming
-        if following is not None:
-            coming = send(following)
-        sums.append((here / LARGE).sum().item())
+    sums = [(here / LARGE).sum().item() for here in prefetching(batches)]
     assert sums == [0, 1, 2, 3, 4, 5]
     assert beside() == 6
 

@@ -3,13 +3,11 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/util/ParallelGuard.h>
 
-#include <chrono>
 #include <exception>
 #include <string>
 #include <thread>
 #include <utility>
 
-#include "device/process.h"
 #include "device/python_bridge.h"
 #include "recorder/streams.h"
 #include "uncompiled/host_values.h"
@@ -55,6 +53,9 @@ Array Copier::copy(at::Tensor target, const at::Tensor& source, bool non_blockin
       running_ = true;
     }
     waiting_.push_back({std::move(target), source.detach(), promised});
+    if (done_ == given_) {
+      last_.clear(); // threads that have ended leave their streams' numbers here
+    }
     last_[stream] = ++given_;
   }
   changed_.notify_all();

@@ -44,7 +44,7 @@ class Copier final {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Job> waiting_;
-  std::unordered_map<int64_t, uint64_t> last_; // of each stream
+  std::unordered_map<int64_t, uint64_t> last_; // of each stream that may still wait
   uint64_t given_ = 0;
   uint64_t done_ = 0;
   uint64_t counted_from_ = 0;
