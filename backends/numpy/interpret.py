@@ -250,7 +250,10 @@ def _store(node: Node, results: list[Any], values: dict[int, np.ndarray], scalar
 
 
 def _checked(node: Node, result: Any, view: View) -> np.ndarray:
-    if result is None or result.shape != view.shape:
-        shape = None if result is None else result.shape
-        raise VerifyError(f"the rule of {node.target} returned shape {shape}, not {view.shape}")
+    if result is None:  # a gradient that was not asked for: nobody reads it
+        return np.zeros(view.shape, view.dtype)
+    if result.shape != view.shape:
+        raise VerifyError(
+            f"the rule of {node.target} returned shape {result.shape}, not {view.shape}"
+        )
     return convert(result, view.dtype)

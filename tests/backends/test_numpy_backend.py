@@ -158,6 +158,22 @@ def test_a_result_of_the_wrong_shape_is_an_error() -> None:
         create().execute(chunk, b"", [np.zeros(3, np.float32)])
 
 
+def test_a_gradient_that_is_not_asked_for_is_zeros() -> None:
+    """Where autograd's mask leaves the input out, which stands in the trace all the same."""
+    name, grad = "native_layer_norm_backward", np.float32([[1, 2, 3], [4, 5, 6]])
+    arguments = (*map(TensorArg, (0, 1)), (3,), *map(TensorArg, (2, 3)), None, None)
+    operands = (operand(0, 2, 3), operand(1, 2, 3), operand(2, 2, 1), operand(3, 2, 1))
+    node = Node(
+        name, name, (*arguments, (False, False, True)), operands,
+        (made(4, 2, 3), made(5, 3)), (), (0, None, 1),
+    )  # fmt: skip
+    leaves = tuple(Leaf(at, one.layout) for at, one in enumerate(operands))
+    chunk, column = Chunk((node,), leaves, (4, 5), (), 0), np.ones((2, 1), np.float32)
+    backend = create()
+    through, bias = backend.execute(backend.compile(chunk), b"", [grad, grad, column, column])
+    assert through.tolist() == [[0, 0, 0], [0, 0, 0]] and bias.tolist() == [5, 7, 9]
+
+
 # --- the interface -----------------------------------------------------------
 
 
