@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import gc
+import signal
+import threading
 import time
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -14,7 +17,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import fuse
 from bench.prefetching import prefetching
-from tests.device.helpers import DEVICE
+from tests.device.helpers import DEVICE, made
 
 LARGE = 8 << 20  # elements: copying them takes milliseconds
 SECONDS = 60.0  # longer than any of them takes
@@ -88,6 +91,7 @@ WAITS: dict[str, Callable[[], object]] = {
     "an event": by_event,
     "a query": by_query,
     "a read of something else": lambda: torch.ones(1, device=DEVICE).item(),
+    "a copy that blocks": lambda: torch.arange(4).to(DEVICE),
 }
 
 
@@ -101,6 +105,128 @@ def test_the_source_may_be_written_to_after_waiting(wait: Callable[[], object]) 
         source.fill_(-1)
         assert [copy.amin().item() for copy in moved] == [number, number]
     assert beside() == 12
+
+
+def test_a_wait_for_a_stream_is_for_those_that_it_waited_for() -> None:
+    here, side, source = torch.tpu.current_stream(), torch.tpu.Stream(), pinned()
+    for number in range(6):
+        source.fill_(number)
+        with torch.tpu.stream(side):
+            moved = [source.to(DEVICE, non_blocking=True) for _ in range(3)]
+        here.wait_stream(side)
+        here.synchronize()
+        source.fill_(-1)
+        assert [copy.amin().item() for copy in moved] == [number] * 3
+
+
+@pytest.mark.parametrize("kind", ["event", "stream"])
+def test_a_wait_for_what_an_ended_thread_copied(kind: str) -> None:
+    source, moved, waits = pinned(), [], []
+
+    def copy() -> None:
+        moved.extend(source.to(DEVICE, non_blocking=True) for _ in range(16))
+        stream = torch.tpu.current_stream()
+        waits.append(stream.record_event() if kind == "event" else stream)
+
+    def compute() -> None:
+        torch.ones(1, device=DEVICE).item()
+
+    for work in (copy, compute, compute):  # the later ones record where the first did
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    waits[0].synchronize()
+    source.fill_(-1)
+    assert [copy[-1].item() for copy in moved] == [LARGE - 1] * 16
+
+
+def test_the_sources_memory_outlives_its_storage() -> None:
+    sources = [torch.empty(LARGE, pin_memory=True).fill_(number) for number in range(3)]
+    moved = [source.to(DEVICE, non_blocking=True) for source in sources]
+    for source in sources:
+        source.untyped_storage().resize_(0)
+    assert [copy[-1].item() for copy in moved] == [0, 1, 2]
+
+
+def test_a_finaliser_of_the_source_runs_on_the_programs_thread() -> None:
+    threads: list[threading.Thread] = []
+    for _ in range(4):
+        source = pinned()
+        storage = source.untyped_storage()
+        weakref.finalize(storage, lambda: threads.append(threading.current_thread()))
+        source.to(DEVICE, non_blocking=True)
+        del source, storage
+    torch.tpu.synchronize()
+    assert threads == [threading.current_thread()] * 4
+
+
+def test_a_conversion_that_fails_does_so_at_the_call() -> None:
+    source = torch.zeros(LARGE, dtype=torch.uint8).pin_memory().view(torch.bits8)
+    target = torch.ones(LARGE, device=DEVICE)
+    with pytest.raises(NotImplementedError, match="copy_"):
+        target.copy_(source, non_blocking=True)
+    assert target.sum().item() == LARGE
+
+
+def test_what_is_compiled_does_not_depend_on_when_copies_end() -> None:
+    source, compiled = pinned(), []
+    for number in range(6):
+        x = source.to(DEVICE, non_blocking=True)
+        x = x * 2 + 1
+        x = x * 3
+        time.sleep(0.2 * (number % 2))
+        torch.tpu.synchronize()
+        compiled.append(made())
+    assert compiled[2:] == compiled[2:3] * 4
+
+
+@pytest.fixture
+def many() -> Iterator[list[Tensor]]:
+    """Copies on their way that take about a second."""
+    source = torch.ones(2 * LARGE).pin_memory()
+    with torch.tpu.stream(torch.tpu.Stream()):
+        yield [source.to(DEVICE, non_blocking=True) for _ in range(64)]
+    torch.tpu.synchronize()
+
+
+def copies_go_on() -> bool:
+    """Whether any copy is still on its way."""
+    time.sleep(0.1)  # one that has just been waited for may not count as done yet
+    return not torch.tpu.Stream().record_event().query()  # nothing is recorded on that stream
+
+
+@pytest.mark.slow
+def test_a_signals_handler_ends_a_wait(many: list[Tensor]) -> None:
+    class Late(Exception):
+        pass
+
+    def ring(*_: object) -> None:
+        raise Late
+
+    before = signal.signal(signal.SIGALRM, ring)
+    try:
+        with pytest.raises(Late):
+            signal.setitimer(signal.ITIMER_REAL, 0.01)
+            torch.tpu.synchronize()
+        assert copies_go_on()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert many[-1].sum().item() == 2 * LARGE
+
+
+@pytest.mark.slow
+def test_recording_does_not_wait_for_a_copy() -> None:
+    """Nor do the first stages of a known trace, which start before it ends."""
+    source, weight = torch.ones(2 * LARGE).pin_memory(), torch.ones(64, 64, device=DEVICE) / 64
+    for number in range(12):
+        last = number == 11
+        moved = [source.to(DEVICE, non_blocking=last) for _ in range(64 if last else 1)]
+        y = moved[-1].view(-1, 64)[:1000]
+        for _ in range(300):
+            y = (y @ weight).tanh()
+        assert copies_go_on() == last
+        assert 0 < y.sum().item() < 64_000
+    assert fuse.stats()["started_early"] > 0
 
 
 def test_the_source_may_be_let_go() -> None:

@@ -10,6 +10,7 @@
 #include "device/memory.cpp" // NOLINT
 #include "device/module.cpp" // NOLINT
 #include "device/other_layouts.cpp" // NOLINT
+#include "device/pinned.cpp" // NOLINT
 #include "device/prepare.cpp" // NOLINT
 #include "device/process.cpp" // NOLINT
 #include "device/promise.cpp" // NOLINT

@@ -31,16 +31,24 @@ class ArrayHandle final : public c10::intrusive_ptr_target {
   explicit ArrayHandle(PyObject* array) : array_(array) {}
   // A value that a host kernel made: a CPU tensor over all its bytes, dense in memory.
   explicit ArrayHandle(at::Tensor host) : host_(std::move(host)) {}
-  // A value that another thread is making: whoever asks for it waits until it is there.
+  // A value that another thread is making: whoever asks for it waits until it is there. Where its
+  // host memory is known already, keeping the promise is all that is left to do.
   explicit ArrayHandle(std::shared_ptr<Promise> promise)
       : promised_(true), promise_(std::move(promise)) {}
+  ArrayHandle(at::Tensor host, std::shared_ptr<Promise> promise)
+      : host_(std::move(host)), promised_(true), promise_(std::move(promise)) {}
   ~ArrayHandle() override;
 
   // Returns once there is a value; throws why there will be none.
   void settle() const {
     if (promised_.load(std::memory_order_acquire)) [[unlikely]] {
       promise_->wait();
+      promised_.store(false, std::memory_order_release);
     }
+  }
+  // Whether to settle needs no waiting.
+  bool settled() const {
+    return !promised_.load(std::memory_order_acquire) || promise_->settled();
   }
   // The promised value, from the thread that made it: host memory, or an array, which is stolen.
   void fulfil(at::Tensor host) {
@@ -112,7 +120,7 @@ class ArrayHandle final : public c10::intrusive_ptr_target {
   at::Tensor host_;
   bool read_ = false;
   bool shared_ = false;
-  std::atomic<bool> promised_{false};
+  mutable std::atomic<bool> promised_{false}; // and not known to be kept
   std::shared_ptr<Promise> promise_;
 };
 

@@ -1,13 +1,16 @@
 #include "device/copier.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/from_blob.h>
 #include <c10/util/ParallelGuard.h>
 
+#include <algorithm>
 #include <exception>
 #include <string>
 #include <thread>
 #include <utility>
 
+#include "device/pinned.h"
 #include "device/python_bridge.h"
 #include "recorder/streams.h"
 #include "uncompiled/host_values.h"
@@ -26,10 +29,36 @@ std::string copied(at::Tensor& target, const at::Tensor& source) {
     const at::AutoDispatchBelowADInplaceOrView plain;
     const c10::ParallelGuard alone(true);
     target.copy_(source);
+  } catch (const c10::Error& failed) {
+    return failed.what_without_backtrace();
   } catch (const std::exception& failed) {
     return failed.what();
   }
   return "";
+}
+
+bool is_plain(c10::ScalarType type) {
+  return c10::isIntegralType(type, /*includeBool=*/true) ||
+      (c10::isFloatingType(type) && type != c10::ScalarType::Float4_e2m1fn_x2);
+}
+
+// Whether a conversion neither fails nor warns, which is the call's to do.
+bool converts(c10::ScalarType from, c10::ScalarType to) {
+  return from == to || (is_plain(from) && is_plain(to));
+}
+
+// The same elements as a tensor over pinned memory, which is kept; none for other memory.
+at::Tensor kept(const at::Tensor& source) {
+  const void* memory = source.storage().data();
+  if (!PinnedAllocator::global().keep(memory)) {
+    return {};
+  }
+  return at::from_blob(
+      const_cast<void*>(source.const_data_ptr()),
+      source.sizes(),
+      source.strides(),
+      [memory](void*) { PinnedAllocator::global().let_go(memory); },
+      source.options());
 }
 
 } // namespace
@@ -40,26 +69,37 @@ Copier& Copier::global() {
 }
 
 Array Copier::copy(at::Tensor target, const at::Tensor& source, bool non_blocking) {
-  if (!non_blocking || target.nbytes() < kWorthAThread || !source.is_pinned()) {
-    target.copy_(source);
-    return c10::make_intrusive<ArrayHandle>(bytes_of(target));
-  }
-  auto promised = c10::make_intrusive<ArrayHandle>(std::make_shared<Promise>());
   const int64_t stream = Streams::global().here().id.load(std::memory_order_relaxed);
+  if (non_blocking && target.nbytes() >= kWorthAThread &&
+      converts(source.scalar_type(), target.scalar_type())) {
+    if (at::Tensor memory = kept(source); memory.defined()) {
+      auto promise = std::make_shared<Promise>();
+      auto value = c10::make_intrusive<ArrayHandle>(bytes_of(target), promise);
+      give({std::move(target), std::move(memory), std::move(promise)}, stream);
+      return value;
+    }
+  }
+  if (!non_blocking) {
+    wait_for_stream(stream);
+  }
+  target.copy_(source);
+  return c10::make_intrusive<ArrayHandle>(bytes_of(target));
+}
+
+void Copier::give(Job job, int64_t stream) {
   {
     std::lock_guard<std::mutex> guard(mutex_);
     if (!running_) {
       std::thread(&Copier::run, this).detach();
       running_ = true;
     }
-    waiting_.push_back({std::move(target), source.detach(), promised});
-    if (done_ == given_) {
+    if (idle()) {
       last_.clear(); // threads that have ended leave their streams' numbers here
     }
+    waiting_.push_back(std::move(job));
     last_[stream] = ++given_;
   }
   changed_.notify_all();
-  return promised;
 }
 
 void Copier::run() {
@@ -69,13 +109,9 @@ void Copier::run() {
     Job job = std::move(waiting_.front());
     waiting_.pop_front();
     lock.unlock();
-    const std::string failed = copied(job.target, job.source);
+    std::string failed = copied(job.target, job.source);
     job.source.reset();
-    if (failed.empty()) {
-      job.promised->fulfil(bytes_of(job.target));
-    } else {
-      job.promised->fail(failed);
-    }
+    job.promise->settle(std::move(failed));
     job = {};
     lock.lock();
     ++done_;
@@ -83,47 +119,35 @@ void Copier::run() {
   }
 }
 
-void Copier::wait_for(uint64_t ticket) {
+Copier::Ticket Copier::last_of(int64_t stream) {
+  std::lock_guard<std::mutex> guard(mutex_);
+  auto found = last_.find(stream);
+  return found == last_.end() ? 0 : found->second;
+}
+
+void Copier::follow(int64_t stream, Ticket ticket) {
+  std::lock_guard<std::mutex> guard(mutex_);
+  if (ticket > done_) {
+    Ticket& last = last_[stream];
+    last = std::max(last, ticket);
+  }
+}
+
+void Copier::wait(Ticket ticket) {
+  if (ticket <= done_) {
+    return;
+  }
   const GilRelease released;
   std::unique_lock<std::mutex> lock(mutex_);
-  changed_.wait(lock, [this, ticket] { return done_ >= ticket; });
-}
-
-void Copier::wait(int64_t stream) {
-  uint64_t ticket = 0;
-  {
-    std::lock_guard<std::mutex> guard(mutex_);
-    auto found = last_.find(stream);
-    if (found == last_.end() || found->second <= done_) {
-      return;
-    }
-    ticket = found->second;
+  while (!changed_.wait_for(lock, kBetweenSignals, [this, ticket] { return done_ >= ticket; })) {
+    lock.unlock();
+    raise_signals();
+    lock.lock();
   }
-  wait_for(ticket);
 }
 
-void Copier::wait_all() {
-  uint64_t ticket = 0;
-  {
-    std::lock_guard<std::mutex> guard(mutex_);
-    ticket = given_;
-  }
-  wait_for(ticket);
-}
-
-bool Copier::idle() {
-  std::lock_guard<std::mutex> guard(mutex_);
-  return done_ == given_;
-}
-
-int64_t Copier::started() {
-  std::lock_guard<std::mutex> guard(mutex_);
-  return static_cast<int64_t>(given_ - counted_from_);
-}
-
-void Copier::reset() {
-  std::lock_guard<std::mutex> guard(mutex_);
-  counted_from_ = given_;
+void Copier::wait_for_all() {
+  wait(given_);
 }
 
 } // namespace fuse

@@ -1,17 +1,15 @@
 // Allocator, device guard and hooks: what PyTorch asks of any accelerator.
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <c10/core/AutogradState.h>
-#include <c10/core/CPUAllocator.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include <cstdlib>
-#include <mutex>
-#include <unordered_set>
 
 #include "device/copier.h"
 #include "device/device.h"
 #include "device/generator.h"
+#include "device/pinned.h"
 #include "recorder/recorder.h"
 
 namespace fuse {
@@ -65,64 +63,24 @@ class DeviceAllocator final : public c10::DeviceAllocator { // torch.accelerator
   }
 };
 
-// Page-aligned host memory that answers is_pinned(). XLA copies from any host memory alike;
-// the flag is kept so that programs that ask for it run unchanged.
-class PinnedAllocator final : public c10::Allocator {
- public:
-  static PinnedAllocator& global() {
-    static auto* allocator = new PinnedAllocator;
-    return *allocator;
-  }
-  c10::DataPtr allocate(size_t nbytes) override {
-    void* memory = c10::GetDefaultCPUAllocator()->raw_allocate(nbytes);
-    std::lock_guard<std::mutex> guard(mutex_);
-    pinned_.insert(memory);
-    return {memory, memory, &PinnedAllocator::release, c10::Device(c10::DeviceType::CPU)};
-  }
-  c10::DeleterFnPtr raw_deleter() const override {
-    return &PinnedAllocator::release;
-  }
-  void copy_data(void* to, const void* from, std::size_t count) const override {
-    default_copy_data(to, from, count);
-  }
-  bool owns(const void* memory) {
-    std::lock_guard<std::mutex> guard(mutex_);
-    return pinned_.count(memory) != 0;
-  }
-
- private:
-  static void release(void* memory) {
-    {
-      std::lock_guard<std::mutex> guard(global().mutex_);
-      global().pinned_.erase(memory);
-    }
-    c10::GetDefaultCPUAllocator()->raw_deallocate(memory);
-  }
-  std::mutex mutex_;
-  std::unordered_set<const void*> pinned_;
-};
-
 // Waits until everything handed on so far has run.
 void await_engine() {
   GilGuard gil;
   call_engine("wait", pack());
 }
 
-// And until all copies are there that were begun on the stream of this position.
-void await_device(const Position& position) {
-  Copier::global().wait(position.stream->id.load(std::memory_order_relaxed));
-  await_engine();
-}
-
 bool is_idle() {
+  if (!Copier::global().idle()) {
+    return false;
+  }
   GilGuard gil;
-  return Copier::global().idle() && call_engine("idle", pack()).get() == Py_True;
+  return call_engine("idle", pack()).get() == Py_True;
 }
 
 // Every thread begins on a stream of its own: see Streams. What one stream makes and another reads
-// is ordered by itself, so that to block needs nothing. An event is complete once what its stream
-// had recorded has run. Recording one hands nothing on and waits for nothing: it remembers how far
-// the stream had come.
+// is ordered by itself, so that to block only passes on which copies a wait is for. An event is
+// complete once what its stream had recorded has run. Recording one hands nothing on and waits for
+// nothing: it remembers how far the stream had come.
 class GuardImpl final : public c10::impl::DeviceGuardImplInterface {
  public:
   c10::DeviceType type() const override {
@@ -172,9 +130,9 @@ class GuardImpl final : public c10::impl::DeviceGuardImplInterface {
     return is_idle();
   }
   void synchronizeStream(const c10::Stream& stream) const override {
-    const Position here = position(stream);
-    hand_on(here);
-    await_device(here);
+    hand_on(position(stream));
+    Copier::global().wait_for_stream(stream.id());
+    await_engine();
   }
   void synchronizeDevice(const c10::DeviceIndex) const override {
     synchronize();
@@ -193,8 +151,13 @@ class GuardImpl final : public c10::impl::DeviceGuardImplInterface {
       point.milliseconds = now_milliseconds();
     }
     point.at = position(stream);
+    point.copy = Copier::global().last_of(stream.id());
   }
-  void block(void*, const c10::Stream&) const override {}
+  void block(void* event, const c10::Stream& stream) const override {
+    if (event != nullptr) {
+      Copier::global().follow(stream.id(), static_cast<EventPoint*>(event)->copy);
+    }
+  }
   bool queryEvent(void* event) const override {
     if (event == nullptr) {
       return true;
@@ -204,9 +167,10 @@ class GuardImpl final : public c10::impl::DeviceGuardImplInterface {
   }
   void synchronizeEvent(void* event) const override {
     if (event != nullptr) {
-      const Position& recorded = static_cast<EventPoint*>(event)->at;
-      hand_on(recorded);
-      await_device(recorded);
+      const EventPoint& point = *static_cast<EventPoint*>(event);
+      hand_on(point.at);
+      Copier::global().wait(point.copy);
+      await_engine();
     }
   }
   void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override {
@@ -223,6 +187,7 @@ class GuardImpl final : public c10::impl::DeviceGuardImplInterface {
   // Where on its stream an event was recorded.
   struct EventPoint {
     Position at;
+    Copier::Ticket copy = 0;
     double milliseconds = 0;
   };
 
@@ -330,7 +295,7 @@ c10::DeviceIndex current_device() {
 
 void synchronize() {
   Recorder::global().cut_all(CutReason::Synchronize);
-  Copier::global().wait_all();
+  Copier::global().wait_for_all();
   await_engine();
 }
 

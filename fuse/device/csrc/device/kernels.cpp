@@ -126,6 +126,7 @@ at::Tensor empty_strided(
 
 // Gives `target`, which covers its whole storage, the value of a CPU tensor of its sizes.
 void put(const at::Tensor& target, const at::Tensor& source, bool non_blocking) {
+  check_process();
   Buffer* buffer = Buffer::of(target);
   // In memory order, so that the array is row-major whatever the tensor's strides are; a copy,
   // for the caller may change `source` afterwards.

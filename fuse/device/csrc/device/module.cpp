@@ -254,7 +254,7 @@ PyObject* refuse_with_texts(PyObject*, PyObject* arguments) {
 }
 
 PyObject* shut_down(PyObject*, PyObject* unfinished) {
-  begin_end(unfinished == Py_True);
+  begin_end(unfinished == Py_True || !Copier::global().idle());
   Py_RETURN_NONE;
 }
 

@@ -134,6 +134,16 @@ PyRef call_engine(const char* method, PyRef arguments) {
   return PyRef::steal(checked(PyObject_CallObject(bound.get(), arguments.get())));
 }
 
+void raise_signals() {
+  if (Py_IsInitialized() == 0) {
+    return;
+  }
+  GilGuard gil;
+  if (PyErr_CheckSignals() != 0) {
+    throw_python_error();
+  }
+}
+
 PyRef make_int(int64_t value) {
   return PyRef::steal(checked(PyLong_FromLongLong(value)));
 }

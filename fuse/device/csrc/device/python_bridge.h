@@ -5,6 +5,7 @@
 #include <c10/core/ScalarType.h>
 #include <c10/util/ArrayRef.h>
 
+#include <chrono>
 #include <string>
 #include <utility>
 
@@ -94,6 +95,12 @@ PyRef call_engine(const char* method, PyRef arguments);
 [[noreturn]] void throw_python_error();
 // `object` unless it is null, which means an exception: then throws. GIL held.
 PyObject* checked(PyObject* object);
+
+// Runs the handlers of signals that have come, which may raise. Takes the GIL; no effect off the
+// main thread.
+void raise_signals();
+// How long a wait goes on between two looks for them.
+constexpr auto kBetweenSignals = std::chrono::milliseconds(100);
 
 PyRef make_int(int64_t value);
 PyRef make_string(const std::string& text);

@@ -19,6 +19,11 @@ void Recorder::start_ahead(TrieNode& node) {
   if (!more && !ahead.trusted()) {
     return;
   }
+  for (const Leaf& leaf : open_->leaves) {
+    if (leaf.array.defined() && !leaf.array->settled()) {
+      return; // nobody could record while this waited for a copy or a collective
+    }
+  }
   GilGuard gil;
   PyRef handle = PyRef::borrow(ahead.handle.get());
   PyRef before = more ? std::move(open_->started.state) : PyRef::borrow(Py_None);

@@ -197,7 +197,7 @@ at::Tensor bytes_of(const at::Tensor& tensor) {
 
 at::Tensor host_tensor(const at::Tensor& tensor) {
   check_process();
-  Copier::global().wait(Streams::global().here().id.load(std::memory_order_relaxed));
+  Copier::global().wait_for_stream(Streams::global().here().id.load(std::memory_order_relaxed));
   Recorder::global().end_uncompiled();
   if (tensor.numel() == 0) {
     return at::empty(tensor.sizes(), at::TensorOptions().dtype(tensor.scalar_type()));
