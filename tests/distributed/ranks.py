@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import os
 import signal
-import socket
 import sys
 import tempfile
 import time
@@ -16,6 +15,7 @@ from typing import Any
 
 import torch.distributed as dist
 
+from fuse.ports import free_port
 from tests.forked import Process
 
 SECONDS = 100.0
@@ -30,13 +30,6 @@ class Ended:
 
     code: int
     output: str
-
-
-def free_port() -> int:
-    """A port of the loopback that nobody listened on a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def start(
