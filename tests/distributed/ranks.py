@@ -23,6 +23,9 @@ SECONDS = 100.0
 
 ALONE = 40.0
 
+MEETING = timedelta(seconds=60)
+"""How long ranks wait for each other's processes to start, however short their group's time-out."""
+
 
 @dataclass(frozen=True)
 class Ended:
@@ -88,7 +91,7 @@ def run(
     size: int = 2,
     backend: str | None = None,
     seconds: float = SECONDS,
-    timeout: float = 30.0,
+    timeout: float = 60.0,
     **env: str,
 ) -> list[Ended]:
     """Run ``function(rank, size)`` on every rank, in a group of ``backend``; how each ended."""
@@ -107,7 +110,14 @@ def main(module: str, name: str, backend: str, timeout: str) -> None:
     """One rank; with the backend "none" the function makes the group."""
     function = getattr(importlib.import_module(module), name)
     if backend != "none":
-        dist.init_process_group(backend or None, timeout=timedelta(seconds=float(timeout)))
+        store, rank, size = next(dist.rendezvous("env://", timeout=MEETING))
+        dist.init_process_group(
+            backend or None,
+            timeout=timedelta(seconds=float(timeout)),
+            store=store,
+            rank=rank,
+            world_size=size,
+        )
     function(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
     if dist.is_initialized():
         dist.destroy_process_group()
