@@ -170,6 +170,7 @@ def test_a_remote_that_is_not_there_costs_a_making(tmp_path: Path) -> None:
         shared_options=options,
         key=SECRET,
         shared_seconds=2.0,
+        exit_seconds=20.0,
     )
     maker, cache = Maker(), open_cache(settings)
     started = awake_seconds()
