@@ -2,7 +2,7 @@
 
     commands > (report | torch_tpu) > (modes | kernels | distributed | integrations) > compile
              > device > engine > (plan | backends | cache) > (trace | native)
-             > (bounded, errors, config, versions)
+             > (bounded, errors, config, ports, versions)
 
 A module may import what stands strictly below it, and its own folder; plan, backends and cache
 never import each other. Only XLA's backend imports JAX, and what programs with kernels load:
@@ -29,7 +29,7 @@ FOLDERS = {
     "fuse.examples": ROOT / "examples",
 }
 LEVELS = (
-    ("bounded", "errors", "config", "versions"),
+    ("bounded", "errors", "config", "ports", "versions"),
     ("native", "trace"),
     ("plan", "backends", "cache"),
     ("engine",),

@@ -24,6 +24,7 @@ import torch.distributed as dist
 from fuse import config
 from fuse.device import lazy
 from fuse.errors import FuseError, describe
+from fuse.ports import free_port
 
 _state: dict[str, Any] = {}
 watcher: Callable[[Any, Sequence[Any], Sequence[Any]], None] | None = None
@@ -74,7 +75,8 @@ def start(store: Any, rank: int, size: int, timeout: timedelta) -> None:
         )
     else:
         if rank == 0:
-            store.set("address", f"{_own_host()}:{_free_port()}")
+            host = _own_host()
+            store.set("address", f"{host}:{free_port(host)}")
         address = store.get("address").decode()
         local = int(os.environ.get("LOCAL_RANK", "0"))
         runtime = module.Runtime.initialised(address, rank, size, seconds, local)
@@ -93,13 +95,6 @@ def close() -> None:
 
 def _own_host() -> str:
     return str(importlib.import_module("fuse.distributed.native").load().own_address())
-
-
-def _free_port() -> int:
-    socket = importlib.import_module("socket")
-    with socket.socket() as probe:
-        probe.bind((_own_host(), 0))
-        return int(probe.getsockname()[1])
 
 
 def _serve(size: int, seconds: int) -> str:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,14 @@ def _tick() -> None:
         now = time.monotonic()
         _ticks[0] += min(now - last, _LONGEST_TICK)
         last = now
+
+
+def until(happens: Callable[[], object], seconds: float = 60.0) -> None:
+    """Wait for what another thread or process does; a failure if it does not in so many seconds."""
+    deadline = time.monotonic() + seconds
+    while not happens():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
 
 
 def key_of(name: str, **fields: str) -> Key:

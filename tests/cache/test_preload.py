@@ -10,7 +10,7 @@ import pytest
 
 from fuse.cache import CacheWarning
 from fuse.cache.record import read_record
-from tests.cache.common import Maker, closed, filled, key_of, open_at, payload_of, tier
+from tests.cache.common import Maker, closed, filled, key_of, open_at, payload_of, tier, until
 
 KEYS = [key_of(f"k{number}") for number in range(4)]
 
@@ -108,6 +108,13 @@ def test_closing_stops_the_loading(tmp_path: Path) -> None:
     cache, load = open_at(tmp_path / "cache"), Loader()
     cache.preload(digests(), load)
     assert load.begun.wait(20)
-    threading.Timer(0.05, load.gate.set).start()
+    preloads = cache._lookup.preloads
+    assert preloads is not None and preloads._waiting
+
+    def go_on_once_stopped() -> None:
+        until(lambda: not preloads._waiting, 10)
+        load.gate.set()
+
+    threading.Thread(target=go_on_once_stopped, daemon=True).start()
     closed(cache)
     assert len(load.loaded) == 1

@@ -21,8 +21,8 @@ from fuse.cache.opening import open_cache
 from fuse.cache.settings import CacheSettings
 from fuse.cache.shared import MountedFolder, RemoteStore
 from fuse.cache.store import Store
+from fuse.ports import free_port
 from tests.cache.common import SECRET, Maker, awake_seconds, key_of, open_at, payload_of
-from tests.cache.s3 import free_port
 
 KINDS = ["folder", "memory", "local", "s3"]
 A, B = key_of("a"), key_of("b")
@@ -170,6 +170,7 @@ def test_a_remote_that_is_not_there_costs_a_making(tmp_path: Path) -> None:
         shared_options=options,
         key=SECRET,
         shared_seconds=2.0,
+        exit_seconds=20.0,
     )
     maker, cache = Maker(), open_cache(settings)
     started = awake_seconds()

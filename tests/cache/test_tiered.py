@@ -48,7 +48,7 @@ def test_made_once_then_memory_then_disk(at: Path) -> None:
 
 
 def test_shared_hits_are_promoted_to_disk(at: Path, tmp_path: Path) -> None:
-    shared = {"shared": str(tmp_path / "shared"), "key": SECRET}
+    shared = {"shared": str(tmp_path / "shared"), "key": SECRET, "head_start_seconds": 20.0}
     filled(at, **shared)
     other = open_at(tmp_path / "other", **shared)
     maker = Maker()
@@ -148,7 +148,7 @@ def test_mode_off_uses_memory_only(at: Path, tmp_path: Path) -> None:
 
 
 def test_mode_read_only_reads_and_writes_nothing(at: Path, tmp_path: Path) -> None:
-    shared = {"shared": str(tmp_path / "shared"), "key": SECRET}
+    shared = {"shared": str(tmp_path / "shared"), "key": SECRET, "head_start_seconds": 20.0}
     filled(at, **shared)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
     maker, cache = Maker(), open_at(at, mode="read-only", **shared)
@@ -179,7 +179,7 @@ def test_mode_only_raises_the_explanation(at: Path) -> None:
 
 
 def test_mode_only_explains_from_the_shared_tier(at: Path, tmp_path: Path) -> None:
-    shared = {"shared": str(tmp_path / "shared"), "key": SECRET}
+    shared = {"shared": str(tmp_path / "shared"), "key": SECRET, "head_start_seconds": 20.0}
     filled(tmp_path / "elsewhere", **shared)
     cache = open_at(at, mode="only", **shared)
     with pytest.raises(CacheMissError, match="backend: wanted 'numpy'"):

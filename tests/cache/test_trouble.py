@@ -6,6 +6,7 @@ import errno
 import os
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from tests.cache.common import (
     open_at,
     payload_of,
     tier,
+    until,
 )
 
 KEY = key_of("one")
@@ -226,33 +228,34 @@ def test_a_lease_that_hangs_is_not_kept_when_it_comes_back(
 
 
 @pytest.fixture
-def slow_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """A shared tier that holds KEY and answers after ``delay`` seconds."""
+def slow_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+    """A shared tier that holds KEY and answers when it is told to."""
     settings: dict[str, Any] = {"shared": str(tmp_path / "shared"), "key": SECRET}
     filled(tmp_path / "elsewhere", **settings)
     real = MountedFolder.read
-    state = {"delay": 0.3}
+    answers = threading.Event()
 
     def slow(self: MountedFolder, digest: str) -> bytes | None:
-        time.sleep(state["delay"])
+        answers.wait(60)
         return real(self, digest)
 
     monkeypatch.setattr(MountedFolder, "read", slow)
-    return settings | {"head_start_seconds": 0.05, "state": state}
+    yield settings | {"shared_seconds": 60.0, "head_start_seconds": 0.05, "answers": answers}
+    answers.set()
 
 
-def opened(settings: dict[str, Any], at: Path) -> tuple[TieredCache, dict[str, float]]:
-    state = settings.pop("state")
-    return open_at(at, **settings), state
+def opened(settings: dict[str, Any], at: Path) -> tuple[TieredCache, threading.Event]:
+    answers = settings.pop("answers")
+    return open_at(at, **settings), answers
 
 
 def test_a_quick_making_overtakes_a_slow_shared_tier(at: Path, slow_shared: dict[str, Any]) -> None:
-    cache, state = opened(slow_shared, at)
-    state["delay"] = 2.0
+    cache, answers = opened(slow_shared, at)
     maker = Maker()
     started = awake_seconds()
     maker(cache, KEY)
-    assert awake_seconds() - started < 1.5
+    assert awake_seconds() - started < 15
+    answers.set()
     closed(cache)
     assert maker.made == ["one"]
     assert cache.stats()["events"]["races"] == 1
@@ -260,11 +263,12 @@ def test_a_quick_making_overtakes_a_slow_shared_tier(at: Path, slow_shared: dict
 
 
 def test_the_shared_tier_overtakes_a_slow_making(at: Path, slow_shared: dict[str, Any]) -> None:
-    cache, _ = opened(slow_shared, at)
+    cache, answers = opened(slow_shared, at)
     release = threading.Event()
 
     def make() -> bytes:
-        release.wait(20)
+        answers.set()
+        release.wait(60)
         return b"late"
 
     started = awake_seconds()
@@ -308,12 +312,12 @@ def test_a_making_that_fails_in_the_race_raises(at: Path, slow_shared: dict[str,
 def test_a_shared_tier_that_never_answers_costs_a_making(
     at: Path, slow_shared: dict[str, Any]
 ) -> None:
-    cache, state = opened(slow_shared | {"shared_seconds": 0.2}, at)
-    state["delay"] = 5.0
+    settings = slow_shared | {"shared_seconds": 0.2, "retry_seconds": 600.0}
+    cache, _ = opened(settings, at)
     maker = Maker()
 
     def make() -> bytes:
-        time.sleep(0.4)
+        until(lambda: "timeout" in tier(cache, "shared")["bypasses"], 20)
         return payload_of(KEY)
 
     with pytest.warns(CacheWarning, match="shared tier did not answer"):

@@ -12,7 +12,7 @@ import warnings
 from pathlib import Path
 
 from fuse.cache import Key
-from tests.cache.common import Maker, key_of, open_at, payload_of
+from tests.cache.common import Maker, key_of, open_at, payload_of, until
 
 RANK_KEYS = 16
 _NOBODY = 65534
@@ -26,18 +26,22 @@ def say_ready() -> None:
     print("ready", flush=True)
 
 
-def rank(directory: Path, number: int) -> None:
-    """Wait for the file ``go``, then use every key, starting at another one than the others."""
-    cache = open_at(directory)
+def start_together(directory: Path) -> None:
+    """Say ``ready``, and wait until there is a file ``go`` beside the folder."""
     say_ready()
-    while not directory.with_name("go").exists():
-        time.sleep(0.001)
+    until(directory.with_name("go").exists)
+
+
+def rank(directory: Path, number: int) -> None:
+    """Use every key, starting at another one than the others."""
+    cache = open_at(directory, disk_seconds=600)
+    start_together(directory)
     made = []
     for key in keys()[number:] + keys()[:number]:
 
         def make(key: Key = key) -> bytes:
             made.append(key.label)
-            time.sleep(0.02)
+            time.sleep(0.05)
             return payload_of(key)
 
         value = cache.get_or_make(key, load=bytes, make=make, dump=bytes)
@@ -77,8 +81,8 @@ def hanger(directory: Path) -> None:
 
 def writer(directory: Path, number: int, max_bytes: int) -> None:
     """Write many entries of many sizes under a bound."""
-    cache = open_at(directory, disk_bytes=max_bytes)
-    say_ready()
+    cache = open_at(directory, disk_bytes=max_bytes, disk_seconds=600, exit_seconds=60)
+    start_together(directory)
     for step in range(60):
         key = key_of(f"w{number}-{step}")
         cache.put(key, payload_of(key, 500 + 997 * (step % 7)), bytes)

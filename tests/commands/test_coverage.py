@@ -179,7 +179,7 @@ def test_what_numpy_shares_with_xla(tmp_path: Path) -> None:
 def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], list[str]]]:
     """Workers that start no device; returns what they were asked, ``key process arguments``."""
     monkeypatch.setattr(runner, "PROGRAM", ("-m", "tests.commands.worker"))
-    monkeypatch.setattr(runner, "START_SECONDS", 60.0)
+    monkeypatch.setattr(runner, "START_SECONDS", 240.0)
     monkeypatch.setenv("ASKED", str(tmp_path / "asked"))
     yield lambda: (tmp_path / "asked").read_text().splitlines()
 

@@ -118,7 +118,7 @@ x = torch.randn(8, 8)
 d = x.to("tpu")
 found = []
 seen = {}
-for step in range(3000):
+for step in range(30000):
     y = d
     for _ in range(3):
         y = (y @ d).tanh()

@@ -7,8 +7,6 @@ import pytest
 from tests.device.helpers import finish, start
 from tests.marks import slow_but
 
-SECONDS = 90.0
-
 PROGRAM = """
 import os, sys, warnings
 warnings.simplefilter("ignore")
@@ -60,7 +58,7 @@ USES = {
 
 def fork(use: str, end: str = "os._exit(code)", steps: int = 1, **environment: str) -> str:
     process = start(PROGRAM.format(use=use, end=end, steps=steps), **environment)
-    out, errors = finish(process, SECONDS)
+    out, errors = finish(process)
     assert process.returncode == 0, errors
     assert "Traceback" not in errors and "Fatal" not in errors, errors
     return out
@@ -129,4 +127,4 @@ os._exit(0)
 
 
 def test_locks_that_other_threads_held_at_the_fork_are_not_waited_for():
-    assert finish(start(THREADED), SECONDS)[0] == "{7}\n"
+    assert finish(start(THREADED))[0] == "{7}\n"

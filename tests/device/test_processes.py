@@ -113,8 +113,8 @@ except KeyboardInterrupt:
 engine.backend.compile = compile
 assert y.cpu()[0, 0].item() == 1.0
 z = torch.zeros(3, device="tpu")
-threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
 try:
+    threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
     while True:
         z = z + 1
         z.sum().item()

@@ -9,7 +9,6 @@ import pytest
 from tests.device.helpers import finish, start_file
 from tests.marks import slow_but
 
-SECONDS = 120.0
 TEXT = "a tensor on the tpu device cannot be sent to another process"
 
 HEAD = """
@@ -66,7 +65,7 @@ def run_file(tmp_path: Path, program: str) -> str:
     path = tmp_path / "program.py"
     path.write_text(HEAD + MAIN + f"    {program}\n")
     process = start_file(path)
-    out, errors = finish(process, SECONDS)
+    out, errors = finish(process)
     assert process.returncode == 0, errors
     return out
 

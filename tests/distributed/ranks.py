@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import os
 import signal
-import socket
 import sys
 import tempfile
 import time
@@ -16,12 +15,16 @@ from typing import Any
 
 import torch.distributed as dist
 
+from fuse.ports import free_port
 from tests.forked import Process
 
 SECONDS = 100.0
 """How long all ranks together may take, starts included: ten times what it takes alone."""
 
 ALONE = 40.0
+
+MEETING = timedelta(seconds=60)
+"""How long ranks wait for each other's processes to start, however short their group's time-out."""
 
 
 @dataclass(frozen=True)
@@ -30,13 +33,6 @@ class Ended:
 
     code: int
     output: str
-
-
-def free_port() -> int:
-    """A port of the loopback that nobody listened on a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def start(
@@ -95,7 +91,7 @@ def run(
     size: int = 2,
     backend: str | None = None,
     seconds: float = SECONDS,
-    timeout: float = 30.0,
+    timeout: float = 60.0,
     **env: str,
 ) -> list[Ended]:
     """Run ``function(rank, size)`` on every rank, in a group of ``backend``; how each ended."""
@@ -114,7 +110,14 @@ def main(module: str, name: str, backend: str, timeout: str) -> None:
     """One rank; with the backend "none" the function makes the group."""
     function = getattr(importlib.import_module(module), name)
     if backend != "none":
-        dist.init_process_group(backend or None, timeout=timedelta(seconds=float(timeout)))
+        store, rank, size = next(dist.rendezvous("env://", timeout=MEETING))
+        dist.init_process_group(
+            backend or None,
+            timeout=timedelta(seconds=float(timeout)),
+            store=store,
+            rank=rank,
+            world_size=size,
+        )
     function(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
     if dist.is_initialized():
         dist.destroy_process_group()

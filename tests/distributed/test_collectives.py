@@ -389,7 +389,7 @@ def test_a_mesh_starts_the_device() -> None:
 
 
 def splits(rank: int, size: int) -> None:
-    dist.init_process_group(device_id=torch.device("tpu:0"), timeout=timedelta(seconds=20))
+    dist.init_process_group(device_id=torch.device("tpu:0"), timeout=timedelta(seconds=60))
     part = dist.split_group(split_ranks=[[0], [1]])
     mine = torch.ones(2, device="tpu")
     dist.all_reduce(mine, group=part)

@@ -95,12 +95,22 @@ def test_programs_of_the_runtime_are_checked_too() -> None:
     passes(runtime_mismatch, 2, FUSE_COLLECTIVES="xla")
 
 
+def tell(word: str) -> None:
+    """Say a word to the other ranks, beside the group's calls."""
+    dist.distributed_c10d._get_default_store().set(word, "")
+
+
+def hear(*words: str) -> None:
+    """Wait until all the words have been said, longer than any of these groups waits for a call."""
+    dist.distributed_c10d._get_default_store().wait(list(words), timedelta(seconds=50))
+
+
 def start(rank: int) -> torch.Tensor:
     x = torch.ones(4, device="tpu")
-    # Starts take longer than these groups wait.
-    store = dist.distributed_c10d._get_default_store()
-    store.set(f"ready {rank}", "")
-    store.wait([f"ready {one}" for one in range(dist.get_world_size())], timedelta(seconds=50))
+    torch.tpu.synchronize()
+    # Starts and compilations take longer than these groups wait.
+    tell(f"ready {rank}")
+    hear(*(f"ready {one}" for one in range(dist.get_world_size())))
     dist.all_reduce(x)
     return x
 
@@ -108,7 +118,7 @@ def start(rank: int) -> torch.Tensor:
 def timed(call: Any, *words: str) -> None:
     began = time.monotonic()
     raised(call, *words)
-    assert time.monotonic() - began < TIMEOUT + 10
+    assert time.monotonic() - began < TIMEOUT + 20
 
 
 def killed(rank: int, size: int) -> None:
@@ -140,16 +150,24 @@ def leaves(rank: int, size: int) -> None:
 def sleeps(rank: int, size: int) -> None:
     x = start(rank)
     if rank == 1:
-        time.sleep(TIMEOUT + 8)
-        # What rank 0 had to say for a small call has come: this rank's result is right, and only
-        # the next call can tell that the other one has given up.
-        raised(lambda: [dist.all_reduce(x) for _ in range(2)], "rank 0")
+        comes_late(x)
         return
     timed(
         lambda: dist.all_reduce(x),
         "Timed out",
         "rank 1 is alive but has not come to call 2; its last was call 1: all_reduce.sum",
     )
+    tell("given up")
+    hear("told")  # this rank holds the store in which the other one finds why
+
+
+def comes_late(x: torch.Tensor) -> None:
+    """What another rank meets once rank 0 has given up waiting for it."""
+    hear("given up")
+    # What rank 0 had to say for a small call has come: this rank's result is right, and only the
+    # next call can tell that the other one has given up.
+    raised(lambda: [dist.all_reduce(x) for _ in range(2)], "rank 0 has failed in call 2")
+    tell("told")
 
 
 def first_dies(rank: int, size: int) -> None:
@@ -190,8 +208,7 @@ def test_all_survivors_are_told() -> None:
 def interrupted(rank: int, size: int) -> None:
     x = start(rank)
     if rank == 1:
-        time.sleep(6)
-        raised(lambda: [dist.all_reduce(x) for _ in range(2)], "rank 0")
+        comes_late(x)
         return
 
     def interrupt(number: int, frame: types.FrameType | None) -> None:
@@ -214,6 +231,8 @@ def interrupted(rank: int, size: int) -> None:
     with pytest.raises(KeyboardInterrupt):
         wait()
     ended.set()
+    tell("given up")
+    hear("told")
 
 
 @pytest.mark.slow
@@ -240,9 +259,10 @@ def new_group(rank: int, size: int) -> None:
     x = start(rank)
     group = dist.new_group([0, 1], timeout=timedelta(seconds=60))
     if rank == 1:
-        time.sleep(TIMEOUT + 8)
+        hear("given up")
     else:
         timed(lambda: dist.all_reduce(x), "has not come")
+        tell("given up")
     # The other group is another matter.
     fresh = torch.ones(2, device="tpu")
     dist.all_reduce(fresh, group=group)

@@ -42,7 +42,7 @@ def test_a_launch_that_takes_too_long_leaves_no_rank(tmp_path: Path) -> None:
         "time.sleep(300)\n"
     )
     with pytest.raises(subprocess.TimeoutExpired):
-        ranks.launched(2, [str(program), str(tmp_path)], 25, ENVIRONMENT)
+        ranks.launched(2, [str(program), str(tmp_path)], 60, ENVIRONMENT)
     found = [int((tmp_path / rank).read_text()) for rank in "01"]
     assert not [process for process in found if Path(f"/proc/{process}").exists()]
 

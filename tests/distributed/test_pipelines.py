@@ -1,4 +1,4 @@
-"""Pipelines of stages, and contexts split over ranks: the values of CPU tensors with gloo."""
+"""Pipelines of stages: the values of CPU tensors with gloo."""
 
 from __future__ import annotations
 

@@ -110,6 +110,7 @@ def test_origins() -> None:
     key = key_of(backend, chunk())
     assert first.find(backend, chunk(), key).origin == "compiled"
     assert first.find(backend, chunk(), key).origin == "memory"
+    assert first.cache.flush(60)
     first.cache.close()
     found = Executables().find(backend, chunk(), key)
     assert found.origin == "disk"
@@ -146,7 +147,7 @@ def test_what_the_compiler_refuses_names_the_operations() -> None:
 def test_reset_counts_from_here() -> None:
     backend, executables = FakeBackend(), Executables()
     executables.find(backend, chunk(), key_of(backend, chunk()))
-    executables.cache.flush()
+    assert executables.cache.flush(60)
     executables.reset_stats()
     stats = executables.stats()
     assert (stats["compiles"], stats["compile_seconds"]) == (0, 0.0)

@@ -19,7 +19,7 @@ NODES = [node(number=float(number)) for number in range(5)]
 
 
 def opened(directory: Path) -> TieredCache:
-    return open_cache(CacheSettings(directory=directory))
+    return open_cache(CacheSettings(directory=directory, exit_seconds=60.0))
 
 
 def test_a_verdict_is_found_out_once_for_all_processes(tmp_path: Path) -> None:
@@ -119,6 +119,7 @@ def used(backend: FakeBackend) -> list[str]:
     programs = [chunk(one) for one in NODES]
     origins = [executables.find(backend, one, key_of(backend, one)).origin for one in programs]
     recalled.save()
+    assert executables.cache.flush(60)
     executables.cache.close()
     return origins
 

@@ -52,8 +52,9 @@ def test_a_compiler_that_takes_too_long_is_ended(tmp_path: Path, monkeypatch: py
     assert "core.cpp" in text and f"{slow} -std=c++20" in text
     assert "FUSE_BUILD_SECONDS" in text
     assert not list((tmp_path / "build").rglob("build-*"))
+    # The bound may pass before every unit's compiler has come so far.
     left = [int(number) for number in (tmp_path / "started").read_text().split()]
-    assert len(left) == len(CORE.units)
+    assert 0 < len(left) <= len(CORE.units)
     deadline = time.monotonic() + 60
     while any(map(is_alive, left)) and time.monotonic() < deadline:
         time.sleep(0.01)

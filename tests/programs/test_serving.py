@@ -41,7 +41,7 @@ def serving(
 
 
 def asked(port: int, body: str | bytes, path: str = "/generate") -> tuple[int, dict[str, str]]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=240)
     with contextlib.closing(connection):
         connection.request("POST", path, body)
         response = connection.getresponse()

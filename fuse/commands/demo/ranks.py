@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import median
+
+from fuse.ports import free_port
 
 WRAPS = ("ddp", "fsdp2")
 DEVICES = ("cpu", "tpu")
@@ -91,9 +92,6 @@ def launched(
 
 
 def _launcher(ranks: int) -> list[str]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     return [
         sys.executable,
         "-m",
@@ -103,5 +101,5 @@ def _launcher(ranks: int) -> list[str]:
         "--master-addr",
         "127.0.0.1",
         "--master-port",
-        str(port),
+        str(free_port()),
     ]

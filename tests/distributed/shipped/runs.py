@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.distributed.ranks import free_port
+from fuse.ports import free_port
 
 ROOT = Path(__file__).parents[3]
 SILENCE = 120.0
