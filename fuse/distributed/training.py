@@ -35,18 +35,25 @@ def train(
 ) -> Iterator[float]:
     """Run ``step(*batch)`` for every batch, and give its losses, as a loop of one's own would.
 
-    Every rank of the default group has to call this with batches of the same shapes, each a tensor
-    of the device; see ``joined.capture`` for what a step may hold. When the batches of one rank are
-    at an end, what others still have is run as it is, unjoined.
+    Every rank of the default group has to call this with batches of the same shapes, whole tensors
+    of the device; see ``joined.capture`` for what a step may hold and which settings it needs. When
+    one rank has no more batches, or one of another shape, dtype or layout, all run what they still
+    have as it is, unjoined.
+
+    Only what changes on every step is seen to change. Once steps are joined, nothing that ``step``
+    or the loop's body does on the host, or the body to tensors, has effect before the loop ends: a
+    schedule whose first change is yet to come never makes it.
 
     Args:
         step: trains once and returns the loss. While steps are joined, it is not called.
         batches: what to call it with.
-        state: tensors that it changes: parameters, buffers, an optimizer's. They get their values
-            back at the end, and are out of date while steps are joined.
+        state: tensors that it changes: parameters, buffers, an optimizer's, of any layout. They
+            are out of date while steps are joined, and get their values back at the end; others
+            never do.
 
     Raises:
-        FuseError: the step does not become steady, or ranks have captured different steps.
+        FuseError: on every rank, where the step of one cannot be joined, or they have captured
+            different ones.
     """
     loop = _Loop(step, list(state))
     left = iter(batches)

@@ -11,7 +11,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
-from torch.distributed.tensor.experimental import context_parallel
+from torch.distributed.tensor.experimental import context_parallel, implicit_replication
 from torch.distributed.tensor.experimental._attention import (
     _cp_options,
     context_parallel_unshard,
@@ -107,6 +107,11 @@ def grouped_heads(rank: int, size: int) -> None:
         whole = inputs(dim, 7, queries, keys)
         found: list[Any] = attend(shared(whole, mesh, dim), causal=False)
         alike([one.full_tensor() for one in found], attend(whole, causal=False))
+        with pytest.raises(RuntimeError, match="got mixed torch.Tensor and DTensor"):
+            attend(shared(whole, mesh, dim), causal=True)
+        with implicit_replication():
+            found = attend(shared(whole, mesh, dim), causal=True)
+        alike([one.full_tensor() for one in found], attend(whole, causal=True))
     given = shared(inputs(0, 7, 12, 3), mesh, 1)
     with pytest.raises(RuntimeError, match="evenly"):
         attend(given, causal=False)

@@ -67,7 +67,22 @@ def weight(how: str) -> tuple[Step, list[torch.Tensor]]:
     return descent(made), [made] if how != "a part" else [made, flat]
 
 
+def scheduled() -> tuple[Step, list[torch.Tensor]]:
+    """A rate that falls by what the step counts on the device."""
+    one, count = torch.ones(3, device="tpu"), torch.zeros((), device="tpu")
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        loss, gradient = (one * x).square().sum(), (2 * one * x * x).sum(0)
+        dist.all_reduce(gradient)
+        one.sub_(torch.where(count >= 6, 0.001, 0.01) * gradient)
+        count.add_(1)
+        return loss
+
+    return step, [one, count]
+
+
 def given_back(rank: int, size: int) -> None:
+    assert trains(scheduled, batches()) < 6
     for how in ("transposed", "a part", "whole"):
         assert trains(lambda how=how: weight(how), batches()) < 6  # type: ignore[misc]
 
