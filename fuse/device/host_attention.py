@@ -10,10 +10,13 @@ another name and takes neither grouped heads nor a bias of truth values.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+
+from fuse.errors import UnsupportedError, describe
+from fuse.trace.source import user_line
 
 _LOW = (torch.float16, torch.bfloat16)
 
@@ -33,6 +36,8 @@ def attend(
 
     A query that may see no key has output 0 and logarithm 0.
     """
+    if dropout_p:
+        raise UnsupportedError(_dropped([query, key, value]))
     key, value = _each(key, query.size(1)), _each(value, query.size(1))
     if _has_kernel(query, key, value, attn_bias, is_causal):
         bias = _added(attn_bias, query)
@@ -69,14 +74,10 @@ def attend_backward(
     *,
     scale: float | None = None,
 ) -> tuple[torch.Tensor | None, ...]:
-    """Gradients of query, key and value from the output and the softmax's logarithms.
-
-    A bias with a gradient is computed elsewhere: the device chooses PyTorch's written out
-    attention for it.
-    """
+    """Gradients from the output and the softmax's logarithms, of the bias where it is asked for."""
     groups, heads = key.size(1), query.size(1)
     key, value = _each(key, heads), _each(value, heads)
-    if _has_kernel(query, key, value, attn_bias, is_causal):
+    if not grad_input_mask[3] and _has_kernel(query, key, value, attn_bias, is_causal):
         logarithm, bias = logsumexp.reshape(query.shape[:-1]), _added(attn_bias, query)
         grads = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
             grad_out, query, key, value, out, logarithm, 0.0, is_causal, attn_mask=bias, scale=scale
@@ -88,10 +89,24 @@ def attend_backward(
     grad = wide(grad_out)
     grad_value = weights.transpose(-2, -1) @ grad
     mean = (grad * wide(out)).sum(-1, keepdim=True)
-    change = weights * (grad @ wide(value).transpose(-2, -1) - mean) * factor
-    grad_query, grad_key = change @ wide(key), change.transpose(-2, -1) @ wide(query)
+    change = weights * (grad @ wide(value).transpose(-2, -1) - mean)
+    grad_query = change @ wide(key) * factor
+    grad_key = change.transpose(-2, -1) @ wide(query) * factor
     grad_key, grad_value = _grouped(grad_key, groups), _grouped(grad_value, groups)
-    return grad_query.to(query.dtype), grad_key.to(key.dtype), grad_value.to(value.dtype), None
+    grads = grad_query.to(query.dtype), grad_key.to(key.dtype), grad_value.to(value.dtype)
+    if attn_bias is None or not grad_input_mask[3]:
+        return *grads, None
+    return *grads, change.sum_to_size(attn_bias.shape).to(attn_bias.dtype)
+
+
+def _dropped(tensors: Sequence[torch.Tensor]) -> str:
+    return describe(
+        "attention with dropout is no operator of the device",
+        operator="aten::_scaled_dot_product_fused_attention_overrideable",
+        operands=[f"{str(x.dtype).removeprefix('torch.')}{list(x.shape)}" for x in tensors],
+        source=user_line(),
+        remedy="call torch.nn.functional.scaled_dot_product_attention, which writes it out",
+    )
 
 
 def _each(x: torch.Tensor, heads: int) -> torch.Tensor:

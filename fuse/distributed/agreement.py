@@ -42,14 +42,16 @@ def places(program: Any) -> Iterator[Place]:
             yield repr(what), str(what)
         flow = (part.reads, part.makes, part.shapes)
         yield repr(flow), f"reads {list(part.reads)} of the step's values, makes {list(part.makes)}"
-    ends = (program.inputs, program.outputs)
+    ends = (program.inputs, program.outputs, program.shapes)
     yield repr(ends), f"{len(program.inputs)} arrays in, {len(program.outputs)} out"
 
 
 def agree(program: Any, name: str, group: dist.ProcessGroup | None) -> None:
     """Compare ``name``, the program's digest, over the group; a ``FuseError`` on every rank where
-    one has another.
+    one has another. A rank outside the group has nothing to agree on, as in PyTorch's collectives.
     """
+    if dist.get_world_size(group) < 0:
+        return
     digests: list[Any] = [None] * dist.get_world_size(group)
     dist.all_gather_object(digests, name, group=group)
     if len(set(digests)) == 1:

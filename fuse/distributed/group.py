@@ -10,7 +10,6 @@ from typing import Any
 
 import torch.distributed as dist
 
-from fuse import config
 from fuse.device import lazy
 from fuse.distributed import native, runtime
 from fuse.trace.source import user_line
@@ -66,11 +65,7 @@ class Host:
 
     def uses_runtime(self) -> bool:
         """Whether device tensors go by JAX's runtime: where they do not lie in host memory."""
-        backend = lazy.engine().backend
-        if backend.name != "xla":
-            return False
-        chosen = config.collectives()
-        return chosen == "xla" or (chosen == "auto" and not backend.shares_host_memory())
+        return runtime.is_used()
 
     def run(self, *call: Any) -> list[Any]:
         """Carry a call out by JAX's runtime; the targets' arrays: see ``Programs.run``."""

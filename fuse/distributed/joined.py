@@ -52,13 +52,17 @@ def capture(step: Callable[[], object], keep: bool = False, copy: bool = True) -
     backend's own, some of which the step has consumed: they say what is the same from step to step.
 
     Its collectives have to be calls on whole tensors of the device by all ranks of the default
-    group, and go by JAX's runtime (``FUSE_COLLECTIVES=xla``, and always on a TPU or GPU); on the
-    CPU ``FUSE_BRIEF_TRACE=0`` keeps small traces from PyTorch's kernels.
+    group, and go by JAX's runtime: on a TPU or GPU always. On the CPU ``FUSE_COLLECTIVES=xla``
+    asks for it; ``FUSE_COMPILE=wait`` and ``FUSE_BRIEF_TRACE=0`` keep PyTorch's kernels out.
 
     Raises:
-        FuseError: something else was called, which no program of all ranks can hold.
+        FuseError: the settings are others, which is said before the step runs; or it has called
+            what no program of all ranks can hold.
     """
     core, engine = lazy.core(), lazy.engine()
+    against = obstacle()
+    if against:
+        raise FuseError(against)
     core.cut(lazy.CUTS["synchronize"])
     engine.wait()
     recording = _Recording(engine, keep, copy)
@@ -74,6 +78,22 @@ def capture(step: Callable[[], object], keep: bool = False, copy: bool = True) -
     finally:
         engine.inspector = engine.results = runtime.watcher = None
     return recording.finish()
+
+
+def obstacle() -> str:
+    """Which setting keeps steps from being captured; empty where none does."""
+    engine = lazy.engine()
+    if dist.is_initialized() and not runtime.is_used():
+        return describe(
+            "a step is captured where collectives go by JAX's runtime, and this group's do not",
+            remedy="set FUSE_COLLECTIVES=xla before the process starts, with FUSE_BACKEND=xla",
+        )
+    if engine.planning.compiler.background and engine.backend.shares_host_memory():
+        return describe(
+            "a step is captured as it is compiled, and here parts of it run uncompiled meanwhile",
+            remedy="set FUSE_COMPILE=wait before the process starts",
+        )
+    return ""
 
 
 def compile_for(target: str, captured: Captured, seconds: float = COMPILER_SECONDS) -> Estimate:

@@ -37,6 +37,16 @@ def may_be_needed() -> bool:
     return chosen == "xla" or (chosen == "auto" and _expects_accelerator())
 
 
+def is_used() -> bool:
+    """Whether device tensors go by the runtime: where they do not lie in host memory. Starts the
+    device."""
+    backend = lazy.engine().backend
+    if backend.name != "xla":
+        return False
+    chosen = config.collectives()
+    return chosen == "xla" or (chosen == "auto" and not backend.shares_host_memory())
+
+
 def _expects_accelerator() -> bool:
     """Whether JAX will find a device other than the CPU; asks nothing that starts one."""
     platforms = os.environ.get("JAX_PLATFORMS", "")

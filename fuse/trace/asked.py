@@ -138,6 +138,8 @@ def _error(
 ) -> Exception | None:
     """What the kernel raises, but that there is none; ``instead`` is a dtype made float32."""
     overload = find_overload(node.target.removesuffix("_overrideable"))
+    if overload is None:
+        return None  # an operator of devices alone, which the CPU has under no name
     drawn: dict[str, Any] = {}
     if any(argument.name == "generator" for argument in overload._schema.arguments):
         drawn["generator"] = torch.Generator()

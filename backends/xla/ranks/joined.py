@@ -55,11 +55,14 @@ class Joined:
         parts: chunks and collectives, in order.
         inputs: values from before the step and what they are, in the order of first use.
         outputs: values that are still there after it, ascending.
+        shapes: where a value is the next step's input, the shape that it has there, which may be
+            another than it was made with.
     """
 
     parts: tuple[Part, ...]
     inputs: tuple[tuple[int, Spec], ...]
     outputs: tuple[int, ...]
+    shapes: tuple[tuple[int, tuple[int, ...]], ...] = ()
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -101,6 +104,7 @@ def function(
                 flat = call(*(one.reshape(-1) for one in given))
                 made = [one.reshape(to) for one, to in zip(flat, part.shapes, strict=True)]
             values.update(zip(part.makes, made, strict=True))
+        values.update({value: values[value].reshape(to) for value, to in joined.shapes})
         return [values[value][None] for value in joined.outputs]
 
     return run

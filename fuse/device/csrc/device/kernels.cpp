@@ -368,8 +368,12 @@ int64_t choose_attention(
   if (!plain) {
     return static_cast<int64_t>(sdp::SDPBackend::math);
   }
+  if (!is_dtensor(query)) {
+    return static_cast<int64_t>(sdp::SDPBackend::overrideable);
+  }
+  // DTensor would share out grouped heads as if there were as many keys as queries.
   return static_cast<int64_t>(
-      is_dtensor(query) ? sdp::SDPBackend::efficient_attention : sdp::SDPBackend::overrideable);
+      query.size(1) == key.size(1) ? sdp::SDPBackend::efficient_attention : sdp::SDPBackend::math);
 }
 
 // ---- everything else ---------------------------------------------------------------------

@@ -1,0 +1,52 @@
+"""Attention's operators as they are called by name, recorded and uncompiled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from fuse.device import lazy
+from fuse.errors import UnsupportedError
+
+EFFICIENT = torch.ops.aten._scaled_dot_product_efficient_attention
+OVERRIDEABLE = torch.ops.aten._scaled_dot_product_fused_attention_overrideable
+
+
+@pytest.fixture
+def sightings(request: pytest.FixtureRequest) -> Iterator[None]:
+    """So often a stream of calls has to be seen before it is recorded."""
+    lazy.core().set_sightings(request.param)
+    try:
+        yield
+    finally:
+        lazy.core().set_sightings(0)
+
+
+@pytest.mark.usefixtures("sightings")
+@pytest.mark.parametrize("sightings", [0, 1 << 20], indirect=True)
+@pytest.mark.parametrize("operator", [EFFICIENT, OVERRIDEABLE], ids=str)
+def test_operators_of_attention_called_by_name(operator: Any) -> None:
+    """A mask of truth values, a bias with a gradient, which functions do not hand to them."""
+    generator = torch.Generator().manual_seed(0)
+    *given, grad = (torch.randn(2, 2, 5, 8, generator=generator) for _ in range(4))
+    on_device = [one.to("tpu") for one in given]
+    more = (True,) if operator is EFFICIENT else ()
+    seen = torch.ones(5, 5, dtype=torch.bool).tril()
+    found = operator(*on_device, seen.to("tpu"), *more)[0]
+    expected = F.scaled_dot_product_attention(*given, seen)
+    torch.testing.assert_close(found.cpu(), expected, rtol=1e-4, atol=1e-5)
+    for shape in ((5, 5), (2, 1, 5, 5)):
+        bias = torch.randn(shape, generator=generator)
+        ours, theirs = bias.to("tpu").requires_grad_(), bias.clone().requires_grad_()
+        operator(*on_device, ours, *more)[0].backward(grad.to("tpu"))
+        F.scaled_dot_product_attention(*given, theirs).backward(grad)
+        torch.testing.assert_close(ours.grad.cpu(), theirs.grad, rtol=1e-4, atol=1e-5)
+    arguments = (None, *more, 0.5)
+    with pytest.raises(UnsupportedError, match="attention with dropout is no oper") as error:
+        operator(*on_device, *arguments)[0].sum().item()
+    assert "overrideable(float32[2, 2, 5, 8], " in str(error.value)
+    assert "way out: call torch.nn.functional.scaled_dot_product_attention" in str(error.value)
