@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -180,13 +180,12 @@ def test_what_is_compiled_does_not_depend_on_when_copies_end() -> None:
     assert compiled[2:] == compiled[2:3] * 4
 
 
-@pytest.fixture
-def many() -> Iterator[list[Tensor]]:
-    """Copies on their way that take about a second."""
+def last_of(copies: int) -> Tensor:
+    """The last of copies of 64 MB; 64 of them take about a second."""
     source = torch.ones(2 * LARGE).pin_memory()
-    with torch.tpu.stream(torch.tpu.Stream()):
-        yield [source.to(DEVICE, non_blocking=True) for _ in range(64)]
-    torch.tpu.synchronize()
+    for _ in range(copies):
+        last = source.to(DEVICE, non_blocking=copies > 1)
+    return last
 
 
 def copies_go_on() -> bool:
@@ -196,13 +195,15 @@ def copies_go_on() -> bool:
 
 
 @pytest.mark.slow
-def test_a_signals_handler_ends_a_wait(many: list[Tensor]) -> None:
+def test_a_signals_handler_ends_a_wait() -> None:
     class Late(Exception):
         pass
 
     def ring(*_: object) -> None:
         raise Late
 
+    with torch.tpu.stream(torch.tpu.Stream()):
+        last = last_of(64)
     before = signal.signal(signal.SIGALRM, ring)
     try:
         with pytest.raises(Late):
@@ -211,20 +212,18 @@ def test_a_signals_handler_ends_a_wait(many: list[Tensor]) -> None:
         assert copies_go_on()
     finally:
         signal.signal(signal.SIGALRM, before)
-    assert many[-1].sum().item() == 2 * LARGE
+    assert last.sum().item() == 2 * LARGE
 
 
 @pytest.mark.slow
 def test_recording_does_not_wait_for_a_copy() -> None:
     """Nor do the first stages of a known trace, which start before it ends."""
-    source, weight = torch.ones(2 * LARGE).pin_memory(), torch.ones(64, 64, device=DEVICE) / 64
-    for number in range(12):
-        last = number == 11
-        moved = [source.to(DEVICE, non_blocking=last) for _ in range(64 if last else 1)]
-        y = moved[-1].view(-1, 64)[:1000]
+    weight = torch.ones(64, 64, device=DEVICE) / 64
+    for copies in [1] * 11 + [64]:
+        y = last_of(copies).view(-1, 64)[:1000]
         for _ in range(300):
             y = (y @ weight).tanh()
-        assert copies_go_on() == last
+        assert copies_go_on() == (copies > 1)
         assert 0 < y.sum().item() < 64_000
     assert fuse.stats()["started_early"] > 0
 
