@@ -279,6 +279,8 @@ CACHED = """
 import torch
 x = torch.arange(12.0).view(3, 4).to("tpu")
 print(((x @ x.t()).relu() + 1).sum().item())
+from fuse.device import lazy
+assert lazy.engine().executables.cache.flush(60)
 """
 
 
