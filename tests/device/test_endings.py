@@ -100,6 +100,8 @@ DAMAGED = """
 import torch, fuse
 x = torch.ones(40, 40, device="tpu")
 print(((x @ x).tanh() @ x).sum().item(), fuse.stats()["cache"]["disk"]["rejections"])
+from fuse.device import lazy
+assert lazy.engine().executables.cache.flush(60)
 """
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import signal
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.device.helpers import finish, run, start
+from tests.marks import slow_but
 
 IMPORT = """
 import sys, torch
@@ -65,28 +65,13 @@ ENDS = {
 }
 
 
-UNWOUND = pytest.mark.xfail(
-    strict=False,
-    reason="Python unwinds a daemon thread that asks for the GIL at exit through PyTorch's frames, "
-    "which ends in std::terminate; nothing hangs",
-)
+QUICK = ["work in flight"]
 
 
-QUICK = {"work in flight"}
-
-
-def ended(name: str) -> Any:
-    """A way to end, with its marks."""
-    marks = [] if name in QUICK else [pytest.mark.slow]
-    return pytest.param(
-        name, marks=[*marks, *([UNWOUND] if name == "a thread that records" else [])]
-    )
-
-
-@pytest.mark.parametrize("name", [ended(name) for name in ENDS])
+@pytest.mark.parametrize("name", slow_but(QUICK, ENDS))
 def test_a_process_ends_at_any_point(name: str):
     process = start(f"import torch, fuse\nfrom fuse.device import lazy\n{ENDS[name]}")
-    _, errors = finish(process, 90)
+    _, errors = finish(process)
     assert process.returncode == 0, errors
     assert "Fatal" not in errors and "Traceback" not in errors, errors
 
@@ -279,6 +264,8 @@ CACHED = """
 import torch
 x = torch.arange(12.0).view(3, 4).to("tpu")
 print(((x @ x.t()).relu() + 1).sum().item())
+from fuse.device import lazy
+assert lazy.engine().executables.cache.flush(60)
 """
 
 

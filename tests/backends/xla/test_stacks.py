@@ -271,8 +271,10 @@ def test_another_backend_takes_rows(taken: list[int]):
 @pytest.mark.slow
 def test_a_stored_executable_takes_and_returns_stacks(tmp_path: Path):
     code = (
-        "import fuse\nfrom tests.backends.xla.test_stacks import Training, DEVICE\n"
+        "import fuse\nfrom fuse.device import lazy\n"
+        "from tests.backends.xla.test_stacks import Training, DEVICE\n"
         "training = Training(DEVICE)\nprint([training.step() for _ in range(4)])\n"
+        "assert lazy.engine().executables.cache.flush(60)\n"
         "print(training.parameters(), f'compiled {fuse.stats()[\"compiles\"]}')"
     )
     first, second = (run(code, FUSE_CACHE_DIR=str(tmp_path)) for _ in range(2))
