@@ -164,6 +164,13 @@ def refusals(rank: int, size: int) -> None:
 
     assert "numbers of the host that change" in against(rank, with_numbers, many, [])
     assert "returns a loss that is a part of" in against(rank, of_a_part, many, [])
+
+    def by_the_root(x: torch.Tensor) -> torch.Tensor:
+        dist.reduce(x.clone(), 0)
+        return plain(x)
+
+    with pytest.raises(FuseError, match="  rank 1: reduce cannot be part of a joined step"):
+        list(training.train(by_the_root, many, [one]))
     rows = torch.ones(40, 3, device="tpu")
     parts = [(rows[at : at + 2],) if rank else many[0] for at in range(20)]
     assert "takes a batch that is a part of its memory" in against(rank, plain, parts, [])
@@ -177,6 +184,10 @@ def by_the_host(rank: int, size: int) -> None:
     with pytest.raises(FuseError, match="collectives go by JAX's runtime") as error:
         joined.capture(lambda: dist.all_reduce(one))
     assert "way out: set FUSE_COLLECTIVES=xla" in str(error.value)
+    with pytest.raises(
+        FuseError, match="joined.\n  rank 0: a step is captured where collectives go"
+    ):
+        list(training.train(descent(one), batches(), [one]))
     assert one.tolist() == [1.0] * 3, "nothing has run"
 
 
