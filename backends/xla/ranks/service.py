@@ -6,11 +6,12 @@ ends some time after its input does: clients leave before the service stops.
 
 from __future__ import annotations
 
-import socket
 import sys
 import time
 
 from jaxlib import _jax
+
+from fuse.ports import free_port
 
 GRACE_SECONDS = 20.0
 """How long clients have to leave, once whoever started the service has ended."""
@@ -18,9 +19,7 @@ GRACE_SECONDS = 20.0
 
 def main(host: str, processes: str, seconds: str) -> None:
     """Serve until the input ends."""
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        address = f"{host}:{probe.getsockname()[1]}"
+    address = f"{host}:{free_port(host)}"
     service = _jax.get_distributed_runtime_service(
         address,
         int(processes),
