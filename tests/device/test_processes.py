@@ -65,10 +65,20 @@ ENDS = {
 }
 
 
+UNWOUND = pytest.mark.xfail(
+    strict=False,
+    reason="Python unwinds a daemon thread that asks for the GIL at exit through frames of C++: "
+    "it may end in std::terminate, or let the main thread's GIL go; nothing hangs",
+)
 QUICK = ["work in flight"]
+UNSURE = "a thread that records"
+WAYS = [
+    *slow_but(QUICK, [name for name in ENDS if name != UNSURE]),
+    pytest.param(UNSURE, marks=[pytest.mark.slow, UNWOUND]),
+]
 
 
-@pytest.mark.parametrize("name", slow_but(QUICK, ENDS))
+@pytest.mark.parametrize("name", WAYS)
 def test_a_process_ends_at_any_point(name: str):
     process = start(f"import torch, fuse\nfrom fuse.device import lazy\n{ENDS[name]}")
     _, errors = finish(process)
