@@ -139,11 +139,7 @@ void Copier::wait(Ticket ticket) {
   }
   const GilRelease released;
   std::unique_lock<std::mutex> lock(mutex_);
-  while (!changed_.wait_for(lock, kBetweenSignals, [this, ticket] { return done_ >= ticket; })) {
-    lock.unlock();
-    raise_signals();
-    lock.lock();
-  }
+  wait_with_signals(changed_, lock, [this, ticket] { return done_ >= ticket; });
 }
 
 void Copier::wait_for_all() {

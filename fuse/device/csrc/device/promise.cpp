@@ -24,11 +24,7 @@ void Promise::wait() {
   {
     GilRelease released;
     std::unique_lock<std::mutex> lock(mutex_);
-    while (!changed_.wait_for(lock, kBetweenSignals, [this] { return settled_; })) {
-      lock.unlock();
-      raise_signals();
-      lock.lock();
-    }
+    wait_with_signals(changed_, lock, [this] { return settled_; });
   }
   TORCH_CHECK(why_.empty(), why_);
 }

@@ -6,6 +6,8 @@
 #include <c10/util/ArrayRef.h>
 
 #include <chrono>
+#include <condition_variable>
+#include <mutex>
 #include <string>
 #include <utility>
 
@@ -99,8 +101,16 @@ PyObject* checked(PyObject* object);
 // Runs the handlers of signals that have come, which may raise. Takes the GIL; no effect off the
 // main thread.
 void raise_signals();
-// How long a wait goes on between two looks for them.
-constexpr auto kBetweenSignals = std::chrono::milliseconds(100);
+// Waits for what `lock` guards, and looks for them every tenth of a second. Call without the GIL.
+template <typename Done>
+void wait_with_signals(
+    std::condition_variable& changed, std::unique_lock<std::mutex>& lock, const Done& done) {
+  while (!changed.wait_for(lock, std::chrono::milliseconds(100), done)) {
+    lock.unlock();
+    raise_signals();
+    lock.lock();
+  }
+}
 
 PyRef make_int(int64_t value);
 PyRef make_string(const std::string& text);
