@@ -7,8 +7,10 @@ with the valid ones.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
+import warnings
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -18,12 +20,20 @@ MODES = ("debug", "strict", "fused")
 BACKENDS = ("xla", "numpy")
 FALLBACKS = ("warn", "error", "silent")
 CACHE_MODES = ("on", "off", "read-only", "only")
-COMPILE_MODES = ("wait", "background")
+TIERS = ("auto", "compiled", "uncompiled")
+OLD_NAMES = {
+    "FUSE_COMPILE": "FUSE_TIER=compiled compiles at once and always, as FUSE_COMPILE=wait did",
+    "FUSE_SIGHTINGS": "tiers are measured; FUSE_TIER=compiled compiles at once",
+    "FUSE_BRIEF_TRACE": "tiers are measured; FUSE_TIER=compiled compiles small traces too",
+    "FUSE_SHAPE_CAP": "tiers are measured; FUSE_TIER=compiled compiles every shape",
+    "FUSE_WHOLE_TRACE": "the planner chooses by the device",
+    "FUSE_START_AHEAD": "known streams are always started ahead",
+}
+"""Variables of releases before 0.2, and what to say of them."""
 DEVICES = ("auto", "fuse")
 COLLECTIVES = ("auto", "host", "xla")
 MOST = 2**63 - 1
 """The largest number that a setting may be: the native core counts in 64 bits."""
-MOST_SHAPES = 2**32 - 1
 MOST_SECONDS = 10**9
 """Thirty years: Python's own waits take no more than some hundred."""
 CacheMode = Literal["on", "off", "read-only", "only"]
@@ -73,15 +83,22 @@ def host_fallback() -> str:
     return choice("FUSE_HOST_FALLBACK", os.environ.get("FUSE_HOST_FALLBACK", "warn"), FALLBACKS)
 
 
-def compile_mode() -> str:
-    """``FUSE_COMPILE``: background (the default): run uncompiled meanwhile, or wait."""
-    return choice("FUSE_COMPILE", os.environ.get("FUSE_COMPILE", "background"), COMPILE_MODES)
+def tier() -> str:
+    """``FUSE_TIER``: auto (the default): the faster one, measured; compiled or uncompiled.
+
+    ``FUSE_COMPILE``, its name until 0.2, gives a warning.
+    """
+    warn_of_old_names()
+    old = {"wait": "compiled"}.get(os.environ.get("FUSE_COMPILE", ""), "auto")
+    return choice("FUSE_TIER", os.environ.get("FUSE_TIER", old), TIERS)
 
 
-def sightings() -> int:
-    """``FUSE_SIGHTINGS``: how often a stream runs uncompiled before it is compiled in the
-    background (default 4; 0: not at all)."""
-    return _count("FUSE_SIGHTINGS", 4, MOST_SHAPES)
+@functools.cache
+def warn_of_old_names() -> None:
+    """Say once which variables of the environment have another name now, or none."""
+    for name, instead in OLD_NAMES.items():
+        if name in os.environ:
+            warnings.warn(f"{name} is no setting any more: {instead}", FutureWarning, stacklevel=2)
 
 
 def max_operations() -> int:
@@ -89,30 +106,9 @@ def max_operations() -> int:
     return _positive("FUSE_MAX_OPERATIONS", 16384)
 
 
-def shape_cap() -> int:
-    """``FUSE_SHAPE_CAP``: shapes one place compiles before it runs uncompiled (8; 0: any)."""
-    return _count("FUSE_SHAPE_CAP", 8, MOST_SHAPES)
-
-
-def brief_calls() -> int:
-    """``FUSE_BRIEF_TRACE``: calls up to which a small trace runs uncompiled (32; 0: none)."""
-    return _count("FUSE_BRIEF_TRACE", 32)
-
-
 def in_flight_bytes() -> int:
     """``FUSE_IN_FLIGHT_BYTES``: results that running executables may hold (default 2 GiB)."""
     return _positive("FUSE_IN_FLIGHT_BYTES", 2 << 30)
-
-
-def whole_trace() -> int | None:
-    """``FUSE_WHOLE_TRACE``: operations up to which a trace is one chunk (default: the device's)."""
-    # What an error says is the default is a CPU's.
-    return _positive("FUSE_WHOLE_TRACE", 120) if "FUSE_WHOLE_TRACE" in os.environ else None
-
-
-def start_ahead() -> bool:
-    """``FUSE_START_AHEAD``: run what a known stream leads to while it is recorded (1; 0: not)."""
-    return choice("FUSE_START_AHEAD", os.environ.get("FUSE_START_AHEAD", "1"), ("0", "1")) == "1"
 
 
 def explain() -> frozenset[str]:

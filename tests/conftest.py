@@ -17,11 +17,8 @@ from tests.cache.s3 import NEEDS, s3_server
 _cache = tempfile.TemporaryDirectory(prefix="fuse-tests-")
 # What earlier runs compiled is no part of a test; child processes share what this one compiles.
 os.environ["FUSE_CACHE_DIR"] = _cache.name
-# One process runs more programs here than a user's does: its first places see many shapes.
-os.environ.setdefault("FUSE_SHAPE_CAP", "0")
-# The tests' programs are small, and are to be compiled, also when they come by again.
-os.environ.setdefault("FUSE_BRIEF_TRACE", "0")
-os.environ.setdefault("FUSE_COMPILE", "wait")
+# What is compiled is what most tests are about; others name their tier.
+os.environ.setdefault("FUSE_TIER", "compiled")
 
 MODES = ("debug", "strict", "fused")
 

@@ -17,7 +17,7 @@ import torch
 from torch._C._dynamo import eval_frame as _dynamo
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from fuse import versions
+from fuse import config, versions
 from fuse.device import inductor, unused
 from fuse.errors import FuseError, describe
 
@@ -200,9 +200,7 @@ def _start() -> None:
 
 def bound_uncompiled(native: Any, instance: Any) -> None:
     """Tell the core which calls may run uncompiled, as the engine has it now."""
-    native.set_shape_cap(instance.shape_cap)
-    native.set_brief_calls(instance.brief_calls)
-    native.set_sightings(instance.sightings)
+    native.set_tier(config.TIERS.index(instance.tier))
 
 
 def switch_backend(name: str) -> None:

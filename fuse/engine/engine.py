@@ -71,7 +71,7 @@ class Engine:
         self.chunks = self.rescued = 0
         self.host_calls = HostCalls(self.backend.name)
         # The core reports to them by these names; the user's line is the frame above.
-        self.ragged, self.host_fallback = self.host_calls.ragged, self.host_calls.host_fallback
+        self.host_fallback = self.host_calls.host_fallback
         self.mode = config.mode()
         self.check: str | None = None
         self.max_operations = config.max_operations()
@@ -92,26 +92,17 @@ class Engine:
         call_at_exit(self._save)
 
     @property
-    def brief_calls(self) -> int:
-        """Calls up to which a small trace that is read at once runs uncompiled; 0: none."""
-        return 0 if self.planning.elsewhere() else config.brief_calls()
+    def tier(self) -> str:
+        """How tiers are chosen: auto, compiled or uncompiled; only the first two's sense is the
+        setting's everywhere.
 
-    @property
-    def sightings(self) -> int:
-        """How often a stream comes by uncompiled before it is recorded; 0: it is at once.
-
-        At once, too, where executables are waited for, and where a host fallback is an error.
+        Compiled where memory is not the host's, where executables are waited for, and where a host
+        fallback is an error, which only a recorded call shows.
         """
         here = self.backend.shares_host_memory() and not self.planning.elsewhere()
         if not here or config.host_fallback() == "error":
-            return 0
-        return config.sightings() if self.planning.compiler.background else 0
-
-    @property
-    def shape_cap(self) -> int:
-        """Shapes that one place compiles before it runs uncompiled; 0: any number."""
-        here = self.backend.shares_host_memory() and self.planning.targeted is None
-        return config.shape_cap() if here else 0
+            return "compiled"
+        return config.tier() if self.planning.compiler.background else "compiled"
 
     def memory_bounds(self) -> tuple[int, int]:
         """Bytes that one value may have, and all of them together; 0: the device says itself."""
@@ -398,7 +389,6 @@ class Engine:
             **self.executables.stats(),
             "background": self.planning.compiler.stats(),
             "host_fallbacks": dict(self.host_calls.fallbacks),
-            "shape_caps": dict(self.host_calls.shape_caps),
         }
 
     def reset_stats(self) -> None:

@@ -12,10 +12,6 @@ from fuse.trace.functional import qualified_name
 from fuse.trace.source import user_line
 
 
-class ShapeCapWarning(UserWarning):
-    """Shapes keep changing at one place: it runs without compiling."""
-
-
 class HostFallbackWarning(UserWarning):
     """An operator ran on the host: right, but not on the device."""
 
@@ -26,14 +22,12 @@ class HostCalls:
 
     Attributes:
         fallbacks: operator -> calls that the backend could not run.
-        shape_caps: operator -> places whose shapes keep changing.
         said: operators and lines that a warning has named.
     """
 
     def __init__(self, backend: str) -> None:
         """``backend`` is the name of the backend that the reasons are of."""
         self.fallbacks: Counter[str] = Counter()
-        self.shape_caps: Counter[str] = Counter()
         self.said: set[str] = set()
         self._backend = backend
         self._reasons: dict[str, str] = {}
@@ -49,21 +43,7 @@ class HostCalls:
 
     def reset(self) -> None:
         """Set the counters to zero; what was said is not said again."""
-        self.fallbacks, self.shape_caps = Counter(), Counter()
-
-    def ragged(self, name: str, why: str) -> None:
-        """A place whose shapes keep changing runs uncompiled; counted, and said once."""
-        self.shape_caps[name] += 1
-        line = user_line()
-        if f"shapes {line}" not in self.said:
-            self.said.add(f"shapes {line}")
-            warnings.warn(
-                f"{qualified_name(name)} at {line or 'an unknown line'} has seen {why}; from now "
-                "on it runs uncompiled, by PyTorch's CPU kernels "
-                "(FUSE_SHAPE_CAP=0 compiles every shape)",
-                ShapeCapWarning,
-                stacklevel=2,
-            )
+        self.fallbacks = Counter()
 
     def host_fallback(self, name: str, why: str) -> None:
         """Count an operator that runs on the host; warn once, or refuse."""

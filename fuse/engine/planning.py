@@ -27,7 +27,7 @@ def in_background() -> bool:
     has used (``FUSE_CACHE_RECORD``).
     """
     asked = config.cache_mode() == "only" or config.cache_record() is not None
-    return config.compile_mode() == "background" and not asked
+    return config.tier() != "compiled" and not asked
 
 
 class Planning:
@@ -44,8 +44,8 @@ class Planning:
         self.compiler = Compiler(executables, in_background())
         self.verdicts = Verdicts(backend, executables.cache)
         self.targeted: Targeted | None = None
-        self._ahead = config.start_ahead()
-        self._plans = Plans(executables.cache, config.whole_trace())
+        self._ahead = True
+        self._plans = Plans(executables.cache, None)
         self._held = HeldPlans(config.memory_entries(), config.memory_bytes(), half_of_all_maps())
         self._forms = Forms()
         self._crowded = False

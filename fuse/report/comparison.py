@@ -115,9 +115,7 @@ def compare(
     before = Counter(engine.host_calls.fallbacks)
     engine.inspector = inspector
     # An operation that runs uncompiled would not be recorded.
-    core.set_shape_cap(0)
-    core.set_brief_calls(0)
-    core.set_sightings(0)
+    core.set_tier(1)
     try:
         result = fn(*args)  # held until it has been computed: what nobody holds never is
         core.cut(lazy.CUTS["synchronize"])

@@ -26,8 +26,7 @@ def explain(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation:
     engine.wait()
     before, timeline = stats(), Timeline()
     engine.watch(timeline)
-    core.set_brief_calls(0)  # what runs uncompiled leaves nothing to describe
-    core.set_sightings(0)
+    core.set_tier(1)  # what runs uncompiled leaves nothing to describe
     start = time.perf_counter()
     try:
         fn(*args, **kwargs)
@@ -35,6 +34,5 @@ def explain(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation:
     finally:
         stop = time.perf_counter()
         engine.watch(None)
-        core.set_brief_calls(engine.brief_calls)
-        core.set_sightings(engine.sightings)
+        lazy.bound_uncompiled(core, engine)
     return Explanation.of(gather(timeline, before, stats(), start, stop))

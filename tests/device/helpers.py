@@ -126,22 +126,18 @@ def run(code: str, *, fresh: bool = False, **environment: str) -> str:
 
 
 @contextmanager
-def recorder(limit: int | None = None, shape_cap: int = 0, brief_calls: int = 0) -> Iterator[None]:
+def recorder(limit: int | None = None) -> Iterator[None]:
     """The block starts with an empty trie, other bounds, and nothing warned about yet."""
     core, engine = lazy.core(), lazy.engine()
     torch.tpu.synchronize()
     core.forget()
     engine.host_calls.said.clear()
     core.set_limit(limit or engine.max_operations)
-    core.set_shape_cap(shape_cap)
-    core.set_brief_calls(brief_calls)
     try:
         yield
     finally:
         torch.tpu.synchronize()
         core.set_limit(engine.max_operations)
-        core.set_shape_cap(engine.shape_cap)
-        core.set_brief_calls(engine.brief_calls)
 
 
 class Counted:

@@ -22,7 +22,7 @@ bool is_whole(const at::Tensor& tensor) {
 class Taken final : public c10::intrusive_ptr_target {
  public:
   explicit Taken(const at::Tensor& tensor)
-      : held_(Recorder::global().materialise(Buffer::of(tensor), CutReason::Collective, false)),
+      : held_(Recorder::global().materialise(Buffer::of(tensor), CutReason::Collective)),
         dtype_(tensor.scalar_type()),
         nbytes_(tensor.storage().nbytes()),
         elements_(tensor.numel()),

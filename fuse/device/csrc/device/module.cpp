@@ -72,24 +72,52 @@ PyObject* set_most_nodes(PyObject*, PyObject* argument) {
   END_HANDLE_TH_ERRORS
 }
 
-PyObject* set_shape_cap(PyObject*, PyObject* argument) {
+PyObject* set_tier(PyObject*, PyObject* argument) {
   HANDLE_TH_ERRORS
-  Recorder::global().set_shape_cap(static_cast<uint32_t>(PyLong_AsLong(argument)));
+  Recorder::global().set_tier(static_cast<tiering::Setting>(PyLong_AsLong(argument)));
   Py_RETURN_NONE;
   END_HANDLE_TH_ERRORS
 }
 
-PyObject* set_brief_calls(PyObject*, PyObject* argument) {
+PyObject* tiers(PyObject*, PyObject*) {
   HANDLE_TH_ERRORS
-  Recorder::global().set_brief_calls(static_cast<size_t>(PyLong_AsLong(argument)));
-  Py_RETURN_NONE;
+  PyRef list = PyRef::steal(checked(PyList_New(0)));
+  for (const TierReport& one : Recorder::global().tiers()) {
+    PyRef item = PyRef::steal(checked(Py_BuildValue(
+        "{s:K,s:s,s:s,s:(KK),s:(LL),s:I,s:(III),s:I,s:L,s:L}",
+        "kind",
+        static_cast<unsigned long long>(one.kind),
+        "operator",
+        one.name.c_str(),
+        "tier",
+        one.compiled ? "compiled" : "uncompiled",
+        "segments",
+        static_cast<unsigned long long>(one.segments[0]),
+        static_cast<unsigned long long>(one.segments[1]),
+        "measured_ns",
+        static_cast<long long>(one.measured[0]),
+        static_cast<long long>(one.measured[1]),
+        "trials",
+        one.trials,
+        "entries",
+        one.entries[0],
+        one.entries[1],
+        one.entries[2],
+        "returning",
+        one.returning,
+        "spent_ns",
+        static_cast<long long>(one.spent),
+        "price_ns",
+        static_cast<long long>(one.price))));
+    PyList_Append(list.get(), item.get());
+  }
+  return list.release();
   END_HANDLE_TH_ERRORS
 }
 
-PyObject* set_sightings(PyObject*, PyObject* argument) {
+PyObject* is_settled(PyObject*, PyObject*) {
   HANDLE_TH_ERRORS
-  Recorder::global().set_sightings(static_cast<uint32_t>(PyLong_AsLong(argument)));
-  Py_RETURN_NONE;
+  return PyBool_FromLong(Recorder::global().is_settled());
   END_HANDLE_TH_ERRORS
 }
 
@@ -267,12 +295,9 @@ PyMethodDef methods[] = {
     {"set_mode", set_mode, METH_O, "0 debug, 1 strict, 2 fused; cuts first."},
     {"set_limit", set_limit, METH_O, "Operations after which a trace is cut."},
     {"set_most_nodes", set_most_nodes, METH_O, "Calls that the trie of known streams may hold."},
-    {"set_shape_cap", set_shape_cap, METH_O, "Shapes one place may have before it is capped."},
-    {"set_brief_calls", set_brief_calls, METH_O, "Calls up to which a trace is brief; 0: none."},
-    {"set_sightings",
-     set_sightings,
-     METH_O,
-     "How often a stream runs uncompiled before it is recorded; 0: not at all."},
+    {"set_tier", set_tier, METH_O, "How tiers are chosen: 0 auto, 1 compiled, 2 uncompiled."},
+    {"tiers", tiers, METH_NOARGS, "What the policy of tiers knows, a dictionary a kind."},
+    {"is_settled", is_settled, METH_NOARGS, "Whether nothing is being tried or compiled."},
     {"cut", cut, METH_O, "Cut with the reason of this number; every stream to synchronise."},
     {"graph", make_graph, METH_O, "A compiled graph; takes whether its calls stand alone."},
     {"replay", fast(replay_graph), METH_FASTCALL, "Record a graph that is known here, or None."},

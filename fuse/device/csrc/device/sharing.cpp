@@ -25,7 +25,7 @@ PyRef share_array(const at::Tensor& tensor) {
   check_process();
   Recorder::global().end_uncompiled();
   Buffer* buffer = Buffer::of(tensor);
-  const Array array = Recorder::global().materialise(buffer, CutReason::HostRead, false);
+  const Array array = Recorder::global().materialise(buffer, CutReason::HostRead);
   if (!array.defined() || !is_whole(tensor, *buffer)) {
     return PyRef::borrow(Py_None);
   }

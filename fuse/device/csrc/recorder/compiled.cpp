@@ -117,8 +117,8 @@ bool Recorder::prepare_graph(
   if (mode() == Mode::Debug || open_->capture != nullptr) {
     return false;
   }
-  drop_brief();
-  end_sighting();
+  end_segment();
+  policy_.leaves(open_->place);
   int8_t device = -1;
   for (const GraphInput& input : inputs) {
     if (input.kind == GraphInput::Kind::Device) {

@@ -71,7 +71,6 @@ void widen(
 
 void Recorder::start_trace() {
   drop_started();
-  drop_brief();
   settle_dead();
   {
     std::lock_guard<std::mutex> guard(Morgue::global().mutex());
@@ -279,10 +278,9 @@ void Recorder::execute(Plan& plan, CutReason reason) {
   }
   adopt(plan, results.get());
   expect(plan);
-  if (sightings_needed_ != 0 && !plan.ready) {
+  if (policy_.setting() != tiering::Setting::Compiled && !plan.ready) {
     PyRef waits = call_engine("waits", pack(PyRef::borrow(plan.handle.get())));
     plan.ready = waits.get() != Py_True;
-    open_->first->waits_for = plan.ready ? PyRef() : PyRef::borrow(plan.handle.get());
   }
 }
 
@@ -366,23 +364,24 @@ void Recorder::abandon(const std::string& why) {
   }
 }
 
-void Recorder::cut_locked(CutReason reason, bool ragged) {
+void Recorder::cut_locked(CutReason reason) {
   if (open_->operations == 0) {
-    end_sighting(); // else what is cut is a call of one that was recorded
+    end_segment(); // else what is cut is a call of one that was recorded
     start_trace();
     return;
   }
-  open_->first->ragged_end.ends(ragged && !open_->sighting.goes_on(), open_->operations);
   settle_dead();
   std::vector<int32_t> live = live_values();
-  open_->first->brief_end.ends(is_brief(reason, live.size()));
+  Plan* plan = nullptr;
+  bool planned = false;
   if (!live.empty()) {
     std::vector<int32_t> donatable = donatable_leaves();
     GilGuard gil;
     drain_releases();
-    Plan* plan = find_plan(*open_->cursor, live, donatable);
+    plan = find_plan(*open_->cursor, live, donatable);
+    planned = plan == nullptr;
     try {
-      if (plan == nullptr) {
+      if (planned) {
         widen(open_->cursor->plans, live, donatable);
         plan = make_plan(*open_->cursor, std::move(live), std::move(donatable));
       }
@@ -395,6 +394,7 @@ void Recorder::cut_locked(CutReason reason, bool ragged) {
       fail();
     }
   }
+  hand_on_segment(reason, plan, planned);
   ++stats_.traces;
   ++stats_.cuts[static_cast<size_t>(reason)];
   if (reason != CutReason::SizeBound) {

@@ -158,13 +158,9 @@ TrieNode* Recorder::add_child(
   if (!describe(*node, op, info, arguments)) {
     return nullptr;
   }
-  if (!info.brief) {
-    info.brief = runs_briefly(op);
-  }
   node->words.assign(call_.words.begin(), call_.words.end());
   TrieNode* result = node.get();
   open_->cursor->children.push_back(std::move(node));
-  ++open_->cursor->shapes[call_.rank_hash].shapes;
   ++stats_.nodes;
   add_to_index(*open_->cursor);
   return result;

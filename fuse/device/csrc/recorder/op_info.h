@@ -30,8 +30,6 @@ struct OpInfo {
   Draws draws = Draws::No;
   int generator = -1; // the argument that is one, or none
   int size = -1; // the argument that is the result's size, or none
-  mutable std::atomic<bool> brief{false}; // may run as part of a brief trace
-
   mutable std::atomic<Known> on_cpu{Known::Unknown}; // may run uncompiled at first sight
 
   static const OpInfo& of(const c10::OperatorHandle& op);

@@ -9,7 +9,8 @@
 #include "device/buffer.h"
 #include "device/python_bridge.h"
 #include "recorder/compiled.h"
-#include "recorder/sightings.h"
+#include "tiering/policy.h"
+#include "tiering/segment.h"
 
 namespace fuse {
 
@@ -63,10 +64,8 @@ struct OpenTrace {
   Started started;
   std::unique_ptr<Capture> capture;
   bool joins = false; // the trace holds a graph that others are to join
-  // Of a brief trace, which runs uncompiled: calls that may still follow, and where it began.
-  std::atomic<int64_t> brief_left{0};
-  std::atomic<TrieNode*> brief{nullptr};
-  Sighting sighting;
+  tiering::Segment segment;
+  tiering::Place place;
 };
 
 } // namespace fuse

@@ -57,13 +57,13 @@ void Recorder::record(const c10::OperatorHandle& op, const OpInfo& info, torch::
     return;
   }
   prepare(info, stack);
-  const std::optional<HostRun> uncompiled =
+  const bool uncompiled = may_run_uncompiled() &&
       goes_on_uncompiled(op, info, torch::jit::last(*stack, info.kinds.size()));
-  if (uncompiled.has_value() && run_uncompiled(op, info, stack, *uncompiled)) {
+  if (uncompiled && run_uncompiled(op, info, stack)) {
     return;
   }
   std::optional<AnyShape> recorded; // where the CPU's kernel met a limit
-  if (uncompiled.has_value()) {
+  if (uncompiled) {
     recorded.emplace();
   }
   for (;;) {
@@ -85,23 +85,10 @@ void Recorder::record(const c10::OperatorHandle& op, const OpInfo& info, torch::
   }
 }
 
-std::optional<HostRun> Recorder::goes_on_uncompiled(
-    const c10::OperatorHandle& op, const OpInfo& info, c10::ArrayRef<c10::IValue> arguments) {
-  if (may_run_uncompiled() && reads_ragged(arguments)) {
-    // What is computed from a ragged value stays uncompiled, at the speed of PyTorch's CPU
-    // kernels: going back and forth would cost a cut for every few operations.
-    return HostRun::Ragged;
-  }
-  if (goes_on_briefly(info, arguments)) {
-    return HostRun::Brief;
-  }
-  return goes_on_sighting(op, info, arguments) ? std::make_optional(HostRun::Sight) : std::nullopt;
-}
-
 bool Recorder::run_uncompiled(
-    const c10::OperatorHandle& op, const OpInfo& info, torch::jit::Stack* stack, HostRun run) {
+    const c10::OperatorHandle& op, const OpInfo& info, torch::jit::Stack* stack) {
   uncompiled_.fetch_add(1, std::memory_order_relaxed);
-  return run_on_host(op, info, stack, "", run);
+  return run_on_host(op, info, stack, "", HostRun::Uncompiled);
 }
 
 bool Recorder::try_record(
@@ -115,14 +102,12 @@ bool Recorder::try_record(
   TrieNode* node = nullptr;
   try {
     encode(info, arguments);
-    node = find_child(op, info, arguments);
-    host_run_ = runs_uncompiled(node, op, info, arguments);
-    if (host_run_ != HostRun::Fallback) {
-      node = nullptr;
-    } else if (node == nullptr) {
-      node = add_child(op, info, arguments);
-    } else {
-      ++stats_.known;
+    refusal_.clear();
+    host_run_ = begins_uncompiled(op, info) ? HostRun::Uncompiled : HostRun::Fallback;
+    if (host_run_ == HostRun::Fallback) {
+      node = find_child(op, info, arguments);
+      stats_.known += node != nullptr;
+      node = node != nullptr ? node : add_child(op, info, arguments);
     }
   } catch (...) {
     undo_encode();
@@ -326,22 +311,6 @@ void Recorder::set_most_nodes(size_t nodes) {
   most_nodes_ = nodes;
 }
 
-void Recorder::set_shape_cap(uint32_t shapes) {
-  Lock lock(*this);
-  shape_cap_ = shapes;
-}
-
-void Recorder::give_up_brief() {
-  Lock lock(*this);
-  drop_brief();
-}
-
-void Recorder::set_brief_calls(size_t calls) {
-  Lock lock(*this);
-  brief_calls_ = calls;
-  open_->brief.store(nullptr, std::memory_order_relaxed);
-}
-
 void Recorder::set_limit(size_t operations) {
   Lock lock(*this);
   limit_ = operations;
@@ -369,12 +338,12 @@ void Recorder::cut_at(const Position& position, CutReason reason) {
   }
 }
 
-Array Recorder::materialise(Buffer* buffer, CutReason reason, bool ragged) {
+Array Recorder::materialise(Buffer* buffer, CutReason reason) {
   Lock lock(*this);
   break_capture_here("it reads a value on the host");
   if (buffer->pending) {
     try {
-      cut_stream(*buffer->stream, reason, ragged);
+      cut_stream(*buffer->stream, reason);
     } catch (const std::exception&) {
       if (buffer->pending || buffer->poison) {
         throw;
@@ -419,6 +388,7 @@ void Recorder::forget() {
   root_ = std::make_unique<TrieNode>();
   ++epoch_;
   stats_.nodes = 0;
+  policy_.forget();
   for (OpenTrace* trace : Streams::global().all()) {
     trace->cursor = trace->cursor == nullptr ? nullptr : root_.get();
   }

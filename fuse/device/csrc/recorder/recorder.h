@@ -18,9 +18,9 @@
 #include "recorder/compiled.h"
 #include "recorder/inferences.h"
 #include "recorder/open_trace.h"
-#include "recorder/sightings.h"
 #include "recorder/streams.h"
 #include "recorder/trie.h"
+#include "tiering/policy.h"
 #include "uncompiled/unboxed_operands.h"
 
 namespace fuse {
@@ -48,14 +48,26 @@ enum class CutReason : uint8_t {
 };
 const char* cut_reason_name(CutReason reason);
 
-// Why a call runs on the host: the backend cannot, the shapes at its place keep changing, it is
-// part of a brief trace, or of a stream that has not come by often.
-enum class HostRun : uint8_t { Fallback, Ragged, Brief, Sight };
+// Why a call runs on the host: the backend cannot, or its segment runs uncompiled.
+enum class HostRun : uint8_t { Fallback, Uncompiled };
 
 struct RecorderStats {
   uint64_t operations = 0, known = 0, traces = 0, nodes = 0, uncompiled = 0, prunes = 0;
   uint64_t started_early = 0, started_in_vain = 0; // traces begun early: with their plan, or not
   std::array<uint64_t, static_cast<size_t>(CutReason::Count)> cuts{};
+};
+
+// What the policy of tiers knows of one kind of segment; arrays are by tier, entries by state.
+struct TierReport {
+  uint64_t kind = 0;
+  std::string name; // of the operator that it begins with
+  bool compiled = false;
+  uint64_t segments[2] = {0, 0};
+  tiering::Nanoseconds measured[2] = {0, 0};
+  uint32_t trials = 0;
+  uint32_t entries[3] = {0, 0, 0};
+  uint32_t returning = 0;
+  tiering::Nanoseconds spent = 0, price = 0; // of the entry that spent most
 };
 
 // How far a stream has come: which trace it is recording, and its calls so far.
@@ -72,17 +84,15 @@ class Recorder {
   // The boxed kernel: records the call on top of `stack`, or runs it on the host.
   void record(const c10::OperatorHandle& op, const OpInfo& info, torch::jit::Stack* stack);
   // Runs a call on the host, not as a fallback: see run_on_host.
-  bool run_uncompiled(
-      const c10::OperatorHandle& op, const OpInfo& info, torch::jit::Stack* stack, HostRun run);
-  // Whether the next call follows others that run uncompiled as a brief trace, and whether this
-  // one does so too: if not, the trace was not brief. Without the mutex.
-  static bool follows_brief() {
+  bool run_uncompiled(const c10::OperatorHandle& op, const OpInfo& info, torch::jit::Stack* stack);
+  // Whether the calling thread's segment runs uncompiled. Without the mutex.
+  static bool follows_uncompiled() {
     const OpenTrace* here = Streams::here_if_any();
-    return here != nullptr && here->brief.load(std::memory_order_relaxed) != nullptr;
+    return here != nullptr && here->segment.goes_on();
   }
-  bool goes_on_briefly(const OpInfo& info, c10::ArrayRef<c10::IValue> arguments);
-  // Why a call runs uncompiled because of those before it, none if it does not.
-  std::optional<HostRun> goes_on_uncompiled(
+  // Whether the next call does so too: it is recorded alone where the CPU does not compute it, or
+  // where the segment is too long.
+  bool goes_on_uncompiled(
       const c10::OperatorHandle& op, const OpInfo& info, c10::ArrayRef<c10::IValue> arguments);
   // Why one runs uncompiled that has not been boxed, none if it is to be recorded.
   std::optional<HostRun> runs_unboxed(const OpInfo& info, const UnboxedOperands& operands);
@@ -93,31 +103,21 @@ class Recorder {
   Position position(OpenTrace& stream);
   // Hands on what a stream had recorded there, if it has not been.
   void cut_at(const Position& position, CutReason reason);
-  // The concrete array of a buffer, after a cut if its value is pending; `ragged` if a call reads
-  // it that runs uncompiled.
-  Array materialise(Buffer* buffer, CutReason reason, bool ragged);
+  // The concrete array of a buffer, after a cut if its value is pending.
+  Array materialise(Buffer* buffer, CutReason reason);
   // Replaces the buffer's value by a concrete one.
   void assign(Buffer* buffer, Array array, uint32_t layout);
   // Whether the next known stream of more than this many operations is cut.
   void set_limit(size_t operations);
   // How many calls the trie of known streams may hold.
   void set_most_nodes(size_t nodes);
-  // A host read ends what runs uncompiled as a brief trace or a first sight, if anything does.
+  // A host read ends what runs uncompiled, if anything does.
   void end_uncompiled();
-  // How often a stream comes by uncompiled before it is recorded; 0: not at all.
-  void set_sightings(uint32_t needed);
-  // Whether the next call is part of a first sight, and whether this one runs uncompiled as such;
-  // it is recorded alone where the CPU does not compute it. See first_sight.cpp.
-  static bool follows_sighting() {
-    const OpenTrace* here = Streams::here_if_any();
-    return here != nullptr && here->sighting.goes_on();
-  }
-  bool goes_on_sighting(
-      const c10::OperatorHandle& op, const OpInfo& info, c10::ArrayRef<c10::IValue> arguments);
-  // Up to how many calls a trace is brief; 0: none.
-  void set_brief_calls(size_t calls);
-  // How many shapes one place of a stream may have before it runs uncompiled; 0: any number.
-  void set_shape_cap(uint32_t shapes);
+  // tiers.cpp: how tiers are chosen from now on, what is known of them, and whether nothing is
+  // being tried or compiled.
+  void set_tier(tiering::Setting setting);
+  std::vector<TierReport> tiers();
+  bool is_settled();
   void set_mode(Mode mode);
   Mode mode() const {
     return mode_.load(std::memory_order_relaxed);
@@ -218,25 +218,20 @@ class Recorder {
   static void read_steps(
       const Capture& capture, const std::vector<GraphInput>& inputs, Stretch& stretch);
 
-  // changing_shapes.cpp
-  // Whether a call, a known one or none, runs uncompiled, and why; Fallback if it does not.
-  HostRun runs_uncompiled(
-      TrieNode* node,
-      const c10::OperatorHandle& op,
-      const OpInfo& info,
-      c10::ArrayRef<c10::IValue> arguments);
-  // Whether a call of a shape never seen here runs uncompiled, and whether one of a known shape
-  // does, between others.
-  bool storms();
-  bool among_storms();
-  // Whether a trace that begins with this call runs uncompiled.
-  bool always_ends_ragged(TrieNode& node);
+  // tiers.cpp
+  static tiering::Policy make_policy();
   bool may_run_uncompiled() const {
     return mode() == Mode::Fused && !AnyShape::here();
   }
-  bool caps_shapes() const {
-    return shape_cap_ != 0 && may_run_uncompiled();
-  }
+  // Whether a segment that begins with this call runs uncompiled.
+  bool begins_uncompiled(const c10::OperatorHandle& op, const OpInfo& info);
+  // Counts a call of one, or ends it after too many.
+  bool goes_on_uncompiled(const OpInfo& info, const UnboxedOperands& operands);
+  void end_segment();
+  // Tells the policy what became of a recorded segment; without a plan nothing of it lives on.
+  void hand_on_segment(CutReason reason, const Plan* plan, bool planned);
+  // Tells it which executables have been made meanwhile.
+  void look_at_pending();
 
   // generalise.cpp: numbers that vary
   bool generalise(
@@ -244,33 +239,6 @@ class Recorder {
       const c10::OperatorHandle& op,
       const OpInfo& info,
       c10::ArrayRef<c10::IValue> arguments);
-
-  // brief.cpp
-  // Whether the trace that ends now, leaving so many values alive, is brief.
-  bool is_brief(CutReason reason, size_t live) const;
-  // Whether calls of an operator, once one has been recorded, may run uncompiled as part of one:
-  // what draws random numbers takes an executable, and a few operators have no kernel on the CPU.
-  // What has never been recorded may be a fallback, which is counted.
-  static bool runs_briefly(const c10::OperatorHandle& op);
-  bool may_be_brief(const OpInfo& info) const {
-    return info.brief && may_run_uncompiled();
-  }
-  // Whether a trace that begins with this call is expected to be one.
-  bool begins_brief(TrieNode& node, const OpInfo& info, c10::ArrayRef<c10::IValue> arguments);
-  // Counts a call of a brief trace, or gives it up: after too many, or if this one `may` not be.
-  bool goes_on_briefly(bool may);
-  // What ran uncompiled was not brief.
-  void drop_brief();
-  void give_up_brief();
-
-  // first_sight.cpp
-  // Whether a stream that begins with this call, a known one or none, runs uncompiled.
-  bool begins_sighting(TrieNode* node, const c10::OperatorHandle& op, const OpInfo& info);
-  // Counts a call of one, or ends it after too many: what follows is recorded.
-  bool goes_on_sighting(const OpInfo& info, const UnboxedOperands& operands);
-  void end_sighting();
-  // Whether executables are still being made of the stream that began here last.
-  static bool waits(TrieNode& first);
 
   // describe.cpp: a call never seen before
   TrieNode* add_child(
@@ -308,9 +276,9 @@ class Recorder {
   void infer_resize(TrieNode& node, uint32_t operand, const at::Tensor& after) const;
 
   // cut.cpp
-  void cut_locked(CutReason reason, bool ragged = false);
+  void cut_locked(CutReason reason);
   // The same of another stream.
-  void cut_stream(OpenTrace& stream, CutReason reason, bool ragged = false);
+  void cut_stream(OpenTrace& stream, CutReason reason);
   void cut_every(CutReason reason);
 
   // several_streams.cpp
@@ -367,12 +335,16 @@ class Recorder {
   size_t limit_ = 16384;
   size_t most_nodes_ = 500000; // about 500 bytes each, and a Python description
   bool crowded_ = false; // whether plans hold too many executables
-  uint32_t shape_cap_ = 8;
   std::atomic<uint64_t> uncompiled_{0};
   HostRun host_run_ = HostRun::Fallback; // why the last call runs on the host, if it does
-  size_t brief_calls_ = 0;
-  uint32_t sightings_needed_ = 0;
-  std::unordered_map<uint64_t, Sightings> sightings_; // by the kind of call they begin with
+  // A plan whose executables are being made, and the segment that waits for them.
+  struct Pending {
+    uint64_t kind, first;
+    PyRef plan;
+  };
+  tiering::Policy policy_ = make_policy();
+  std::vector<Pending> pending_;
+  tiering::Nanoseconds looked_ = 0; // at them, last
   std::unique_ptr<TrieNode> root_;
   uint64_t serials_ = 0; // traces begun
   OpenTrace* open_ = nullptr; // of the stream that the holder of the mutex records on

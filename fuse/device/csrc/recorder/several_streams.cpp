@@ -55,6 +55,7 @@ class OnStream {
 void Recorder::begin_stream() {
   open_->cursor = root_.get();
   open_->serial = ++serials_;
+  open_->place = {};
   for (OpenTrace* trace : Streams::global().all()) {
     if (trace->state.load(std::memory_order_acquire) != OpenTrace::State::Left) {
       continue;
@@ -75,9 +76,9 @@ void Recorder::begin_stream() {
   }
 }
 
-void Recorder::cut_stream(OpenTrace& stream, CutReason reason, bool ragged) {
+void Recorder::cut_stream(OpenTrace& stream, CutReason reason) {
   const OnStream other(open_, stream);
-  cut_locked(reason, ragged);
+  cut_locked(reason);
 }
 
 void Recorder::cut_every(CutReason reason) {
@@ -145,10 +146,8 @@ void Recorder::leave_to(OpenTrace* stream, Buffer& buffer) {
 
 void Recorder::mark_open_traces() {
   for (const OpenTrace* trace : Streams::global().all()) {
-    for (TrieNode* from : {trace->cursor, trace->brief.load(std::memory_order_relaxed)}) {
-      for (TrieNode* step = from; step != nullptr; step = step->parent) {
-        step->last_used = serials_;
-      }
+    for (TrieNode* step = trace->cursor; step != nullptr; step = step->parent) {
+      step->last_used = serials_;
     }
   }
 }

@@ -10,9 +10,7 @@
 #include <vector>
 
 #include "device/python_bridge.h"
-#include "recorder/brief_end.h"
 #include "recorder/op_info.h"
-#include "recorder/shape_place.h"
 
 namespace fuse {
 
@@ -159,7 +157,6 @@ struct TrieNode {
   TrieNode* parent = nullptr;
   uint32_t depth = 0;
   const OpInfo* op = nullptr;
-  PyRef waits_for; // of children of the root: the plan that ran last and had no executables yet
   std::vector<uint64_t> words; // the call's structure, compared whole
   std::vector<ScalarPlace> scalars;
   std::vector<NewTensor> tensors;
@@ -172,15 +169,11 @@ struct TrieNode {
   uint64_t shape_hash = 0; // of the call without value numbers: what periods are found with
   uint64_t last_used = 0; // serial of the last trace that came by
   bool cut_after = false; // a learned repeat mark
-  bool capped = false; // one of `shapes` is
   PyRef record; // fuse.trace.node.Node
   std::vector<std::unique_ptr<TrieNode>> children;
-  std::unordered_map<uint64_t, ShapePlace> shapes; // by rank hash of the call
   std::unordered_multimap<uint64_t, TrieNode*> index; // once there are many children
   std::vector<Plan> plans;
   std::unique_ptr<Ahead> ahead; // where the first stages of a plan can start
-  RaggedEnd ragged_end; // of the traces that begin here; of children of the root
-  BriefEnd brief_end; // as well
 
   // Calls `function` with every node at and below this one, each before those below it.
   template <typename Function>
@@ -197,17 +190,11 @@ struct TrieNode {
   }
 
   // Forgets the calls below that no trace since `serial` has come by; whether there were any.
-  // A place that runs uncompiled stays one.
   bool forget_before(uint64_t serial) {
     ahead.reset(); // the plan may be below
     if (std::erase_if(children, [&](const auto& child) { return child->last_used < serial; }) ==
         0) {
       return false;
-    }
-    std::erase_if(shapes, [](const auto& place) { return !place.second.capped; });
-    for (const auto& child : children) {
-      ShapePlace& place = shapes[child->rank_hash];
-      place.shapes += !place.capped;
     }
     return true;
   }

@@ -28,7 +28,6 @@ bool copied_uncompiled(const OpInfo& copy, const at::Tensor& self, const at::Ten
   at::Tensor made =
       at::Tensor(at::detail::empty_strided_cpu(self.sizes(), self.strides(), self.scalar_type()));
   at::native::copy_(made, call.on_host(source), /*non_blocking=*/false);
-  buffer->ragged = *run == HostRun::Ragged;
   Recorder::global().assign(
       buffer, c10::make_intrusive<ArrayHandle>(std::move(made)), buffer->layout);
   return true;

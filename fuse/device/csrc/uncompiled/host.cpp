@@ -96,7 +96,7 @@ class HostCall {
   };
 
   bool ragged() const {
-    return run_ == HostRun::Ragged;
+    return false;
   }
   bool uncompiled() const {
     return run_ != HostRun::Fallback;
@@ -284,10 +284,9 @@ bool run_on_host(
       return false;
     }
   }
-  if (!uncompiled || !why.empty()) {
+  if (!uncompiled) {
     GilGuard gil;
-    call_engine(
-        uncompiled ? "ragged" : "host_fallback", pack(make_string(info.name), make_string(why)));
+    call_engine("host_fallback", pack(make_string(info.name), make_string(why)));
   }
   call.finish();
   return true;

@@ -104,7 +104,7 @@ at::Tensor memory_behind(Buffer* buffer, bool ragged) {
   // A value that is there already needs no lock: changing it at the same time would be a race
   // of the program's own.
   const bool there = !buffer->pending && !buffer->poison;
-  Array array = there ? buffer->array : Recorder::global().materialise(buffer, read_reason, ragged);
+  Array array = there ? buffer->array : Recorder::global().materialise(buffer, read_reason);
   if (!array.defined()) {
     return zeroed(buffer->nbytes);
   }

@@ -29,7 +29,7 @@ class UnboxedCall {
  public:
   UnboxedCall(const UnboxedOperands& operands, HostRun run)
       : device_(operands.device()),
-        ragged_(run == HostRun::Ragged),
+        ragged_(false && run == HostRun::Uncompiled),
         one_thread_(operands.elements() <= kSmallCall),
         flush_(operands.elements() <= kSmallCall) {}
 

@@ -48,7 +48,7 @@ class Composite {
  public:
   explicit Composite(const char* name)
       : info_(OpInfo::of(c10::Dispatcher::singleton().findSchemaOrThrow(name, ""))) {
-    info_.brief = true;
+    info_.on_cpu = OpInfo::Known::Yes;
   }
 
   // Why it runs whole, none if its parts are to be recorded. Some nanoseconds an operand where
@@ -62,7 +62,7 @@ class Composite {
       operands.see(*tensor);
     }
     Recorder& recorder = Recorder::global();
-    if (!operands.ragged() && !recorder.follows_brief() && !recorder.follows_sighting()) {
+    if (!recorder.follows_uncompiled()) {
       return std::nullopt;
     }
     const bool plain = !c10::impl::TorchDispatchModeTLS::any_modes_set() &&

@@ -1,0 +1,209 @@
+#include "tiering/policy.h"
+
+#include <algorithm>
+
+namespace fuse::tiering {
+
+void Entry::saw(uint64_t hash, uint64_t count) {
+  calls = std::max(calls, count);
+  auto found = std::find_if(
+      streams.begin(), streams.end(), [hash](const Stream& one) { return one.hash == hash; });
+  if (found != streams.end()) {
+    ++found->times;
+    ++returning;
+    return;
+  }
+  returning = 0;
+  if (streams.size() < kStreams) {
+    streams.push_back({hash, 1});
+    return;
+  }
+  *std::min_element(streams.begin(), streams.end(), [](const Stream& one, const Stream& other) {
+    return one.times < other.times;
+  }) = {hash, 1};
+}
+
+void Policy::set(Setting setting) {
+  setting_ = setting;
+  trial_ = {};
+}
+
+void Policy::forget() {
+  kinds_.clear();
+  ++generation_;
+  trial_ = {};
+}
+
+void Policy::leaves(Place& place) {
+  place.kind = nullptr;
+  if (trial_.queue == &place) {
+    trial_ = {};
+  }
+}
+
+Tier Policy::begin(Place& place, uint64_t kind, uint64_t first, Nanoseconds now) {
+  lasts(place, now);
+  enter(place, kind, first, now);
+  place.tier = setting_ == Setting::Auto ? decide(place, now)
+      : setting_ == Setting::Compiled    ? Tier::Compiled
+                                         : Tier::Uncompiled;
+  ++place.kind->segments[static_cast<size_t>(place.tier)];
+  return place.tier;
+}
+
+void Policy::enter(Place& place, uint64_t id, uint64_t first, Nanoseconds now) {
+  if (kinds_.size() >= kMostKinds && !kinds_.contains(id)) {
+    forget();
+  }
+  Kind& kind = kinds_[id];
+  if (kind.entries.size() >= kMostEntries && !kind.entries.contains(first)) {
+    kind.entries.clear();
+    ++generation_;
+    trial_ = {};
+  }
+  place.kind = &kind;
+  place.entry = &kind.entries[first];
+  place.kind_id = id;
+  place.first = first;
+  place.generation = generation_;
+  place.start = now;
+  place.planned = false;
+  place.measured = true;
+}
+
+Tier Policy::decide(Place& place, Nanoseconds now) {
+  Kind& kind = *place.kind;
+  const Entry& entry = *place.entry;
+  if (place.endless && entry.returns()) {
+    place.measured = false;
+    return Tier::Compiled;
+  }
+  if (trial_.queue != nullptr &&
+      now - trial_.last > std::max(kPause, 32 * trial_.kind->lasted.typical())) {
+    trial_ = {};
+  }
+  if (entry.state != Entry::State::Ready) {
+    return pays_to_record(kind, entry, now) ? Tier::Compiled : Tier::Uncompiled;
+  }
+  const bool tried = trial_.queue == &place && trial_.kind == &kind;
+  return tried || begins_trial(place, now) ? trial_.duel.tier() : kind.tier;
+}
+
+void Policy::lasts(Place& place, Nanoseconds now) {
+  if (!is_current(place)) {
+    return;
+  }
+  Kind& kind = *place.kind;
+  const Nanoseconds took = now - place.start;
+  if (place.planned) {
+    learns_cost(place, took);
+  } else if (!place.measured) {
+    return;
+  } else if (trial_.queue == &place) {
+    const bool own = trial_.kind == &kind && place.entry->state == Entry::State::Ready;
+    trial_.last = own ? now : trial_.last;
+    if (kind.lasted.enough()) {
+      trial_.duel.add(took, kind.lasted.typical(), own);
+    }
+    if (trial_.duel.over()) {
+      ends_trial(now);
+    }
+  } else if (place.tier == kind.tier) {
+    kind.lasted.add(took);
+  }
+  if (place.tier == Tier::Uncompiled) {
+    place.entry->spent += took;
+  }
+}
+
+void Policy::learns_cost(const Place& place, Nanoseconds took) {
+  const Nanoseconds cost = std::max<Nanoseconds>(took - place.kind->lasted.typical(), 0);
+  const auto calls = static_cast<Nanoseconds>(std::max<uint64_t>(place.entry->calls, 1));
+  recording_ += cost;
+  a_call_ = (a_call_ + cost / calls) / 2;
+}
+
+Nanoseconds Policy::price(const Kind& kind, const Entry& entry) const {
+  // Where sizes of this kind are compiled already, others are expected to pay: a smaller last
+  // batch.
+  const int64_t worth = kind.tier == Tier::Compiled ? 0 : kWorth;
+  return worth * a_call_ * static_cast<Nanoseconds>(entry.calls);
+}
+
+bool Policy::pays_to_record(const Kind& kind, const Entry& entry, Nanoseconds now) const {
+  if (entry.state == Entry::State::Pending || trial_.queue != nullptr || !entry.returns() ||
+      entry.returning < kReturns) {
+    return false;
+  }
+  const Nanoseconds cost = a_call_ * static_cast<Nanoseconds>(entry.calls);
+  return entry.spent >= price(kind, entry) && recording_ + cost <= (now - born_) / kShare;
+}
+
+void Policy::ends(Place& place, uint64_t stream, uint64_t calls) {
+  if (is_current(place)) {
+    place.entry->saw(stream, calls);
+  }
+}
+
+void Policy::hands_on(Place& place, bool planned, bool pending, uint64_t calls) {
+  if (!is_current(place)) {
+    return;
+  }
+  Entry& entry = *place.entry;
+  place.planned = place.planned || planned;
+  entry.calls = std::max(entry.calls, calls);
+  entry.state = pending ? Entry::State::Pending : Entry::State::Ready;
+  if (planned) {
+    ++entry.fresh;
+    entry.spent = 0;
+    if (!entry.returns()) {
+      entry.state = Entry::State::New;
+    }
+    if (trial_.queue == &place) {
+      trial_ = {}; // begun anew when its executables are there
+    }
+  } else {
+    ++entry.runs;
+  }
+}
+
+void Policy::is_ready(uint64_t kind, uint64_t first) {
+  auto found = kinds_.find(kind);
+  if (found == kinds_.end()) {
+    return;
+  }
+  auto entry = found->second.entries.find(first);
+  if (entry != found->second.entries.end() && entry->second.state == Entry::State::Pending) {
+    entry->second.state = Entry::State::Ready;
+  }
+}
+
+bool Policy::begins_trial(const Place& place, Nanoseconds now) {
+  Kind& kind = *place.kind;
+  if (trial_.queue != nullptr || now < kind.next_trial || !kind.lasted.enough() ||
+      lost_ > (now - born_) / kTrialShare) {
+    return false;
+  }
+  trial_ = {&place, &kind, now, now, Duel(kind.tier, kTurn)};
+  return true;
+}
+
+void Policy::ends_trial(Nanoseconds now) {
+  Kind& kind = *trial_.kind;
+  const Duel& duel = trial_.duel;
+  ++kind.trials;
+  kind.measured[static_cast<size_t>(duel.present())] = duel.round(false);
+  kind.measured[static_cast<size_t>(duel.other())] = duel.round(true);
+  if (duel.ratio() < kFaster) {
+    kind.tier = duel.other();
+    kind.lasted.clear();
+    kind.kept = 0;
+  } else {
+    kind.kept = std::min(kind.kept + 1, kMostKept);
+    lost_ += duel.lost();
+  }
+  kind.next_trial = now + ((kRest * (now - trial_.began)) << kind.kept);
+  trial_ = {};
+}
+
+} // namespace fuse::tiering
