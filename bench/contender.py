@@ -13,19 +13,17 @@ of its steps, as JSON.
 
 from __future__ import annotations
 
-import json
 import statistics
-import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import torch
 
 from bench.handwritten import HANDWRITTEN
+from bench.processes import answered, answering, ask, asked, started
 from bench.programs import PROGRAMS, Step
 
 ALONE_SECONDS = 0.02
@@ -34,8 +32,6 @@ another's data, and the machine is not its own."""
 STEPS, TURN_SECONDS = 5, 0.1
 """What a turn that counts has at least."""
 ROUNDS = 12
-LONGEST = 900.0
-"""Seconds after which a contender that has not finished is ended, and the benchmark fails."""
 
 
 def turns(program: str, names: Sequence[str], rounds: int = ROUNDS) -> dict[str, Any]:
@@ -45,48 +41,20 @@ def turns(program: str, names: Sequence[str], rounds: int = ROUNDS) -> dict[str,
     ``first`` are the seconds of each one's first step, compilers included.
     """
     times: dict[str, list[float]] = {name: [] for name in names}
+    contenders, first = {}, {}
     with ExitStack() as stack:
-        started = {name: stack.enter_context(_started(program, name)) for name in names}
-        asked = {name: process for name, (process, _) in started.items()}
+        for name in names:
+            process = stack.enter_context(started("bench.contender", program, name))
+            contenders[name], first[name] = process, answered(process)
         for _ in range(rounds):
-            for name, process in asked.items():
-                times[name] += _ask(process, "turn")
-        stats = _ask(asked["fused"], "stats")
+            for name, process in contenders.items():
+                times[name] += ask(process, "turn")
+        stats = ask(contenders["fused"], "stats")
     return {
         "seconds": {name: statistics.median(found) for name, found in times.items()},
-        "first": {name: first for name, (_, first) in started.items()},
+        "first": first,
         **stats,
     }
-
-
-@contextmanager
-def _started(program: str, name: str) -> Iterator[tuple[subprocess.Popen[str], float]]:
-    command = [sys.executable, "-m", "bench.contender", program, name]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        watch = threading.Timer(LONGEST, process.kill)
-        watch.start()
-        try:
-            yield process, _answer(process)
-        finally:
-            watch.cancel()
-            process.kill()
-
-
-def _ask(process: subprocess.Popen[str], what: str) -> Any:
-    assert process.stdin is not None
-    process.stdin.write(f"{what}\n")
-    process.stdin.flush()
-    return _answer(process)
-
-
-def _answer(process: subprocess.Popen[str]) -> Any:
-    assert process.stdout is not None
-    line = process.stdout.readline()
-    if not line:
-        raise RuntimeError(f"{process.args} ended with {process.wait()}: its errors are above")
-    return json.loads(line)
 
 
 def _step(program: str, name: str) -> Step:
@@ -131,11 +99,7 @@ def _turn(step: Step) -> list[float]:
 
 def main(program: str, name: str) -> None:
     """Be one contender until standard input ends."""
-    answers, sys.stdout = sys.stdout, sys.stderr  # what a program prints is no answer
-
-    def answer(found: Any) -> None:
-        print(json.dumps(found), file=answers, flush=True)
-
+    answer = answering()
     step = _step(program, name)
     start = time.perf_counter()
     step()
@@ -144,8 +108,8 @@ def main(program: str, name: str) -> None:
     if name == "fused":
         _fuse().reset_stats()
     answer(first)
-    for line in sys.stdin:
-        if line.strip() == "turn":
+    for (what,) in asked():
+        if what == "turn":
             answer(_turn(step))
         else:
             stats = _fuse().stats()

@@ -1,0 +1,1 @@
+"""Thirty everyday training and inference loops, measured with the default settings."""
