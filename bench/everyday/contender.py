@@ -74,7 +74,7 @@ class Contender:
             "uncompiled chunks": background["uncompiled_chunks"],
             "pending": background["pending"],
             **{key: found[key] for key in ("known_operations", "traces", "chunks", "compiles")},
-            **{key: found[key] for key in ("cuts", "host_fallbacks", "shape_caps")},
+            **{key: found[key] for key in ("cuts", "host_fallbacks")},
         }
 
     def _cycles(self, seconds: float) -> float:

@@ -69,17 +69,24 @@ class Uncompiled:
         return running.result()
 
 
+def _kernels_name(target: str) -> str:
+    """The overload whose CPU kernel makes the values of a functional overload."""
+    # What fills memory is recorded in place: it reads nothing of what was there.
+    return target.replace("convolution_overrideable", "convolution").replace("fill_.", "fill.")
+
+
 @cache
 def _computes(target: str) -> bool:
     """Whether a CPU kernel computes a functional overload from values alone."""
     if MARK in target:
         return False  # a JAX function: NumPy's backend runs it
+    target = _kernels_name(target)
     name = target if "::" in target else f"aten::{target}"
     schema = schema_of(target)
     if target.partition(".")[0] in HIDDEN | UNLIKE or any(map(is_written, schema.arguments)):
         return False  # it writes to memory that is not its own here
     if "overrideable" in name:  # registered, but only to say that a device must override it
-        return target == "convolution_overrideable"
+        return False
     return any(torch._C._dispatch_has_kernel_for_dispatch_key(name, key) for key in _KERNELS)
 
 
@@ -117,8 +124,7 @@ def _run_rule(node: Node, values: Values, scalars: bytes) -> None:
 def _run_kernel(node: Node, values: Values, words: np.ndarray) -> None:
     resolve = _resolver(node, values, words)
     positional, keyword = bind(node)
-    target = node.target.replace("convolution_overrideable", "convolution")
-    results = find_overload(target)(
+    results = find_overload(_kernels_name(node.target))(
         *(resolve(value) for value in positional),
         **{name: resolve(value) for name, value in keyword.items()},
     )

@@ -65,22 +65,13 @@ ENDS = {
 }
 
 
-UNWOUND = pytest.mark.xfail(
-    strict=False,
-    reason="Python unwinds a daemon thread that asks for the GIL at exit through frames of C++: "
-    "it may end in std::terminate, or let the main thread's GIL go; nothing hangs",
-)
-QUICK = ["work in flight"]
-UNSURE = "a thread that records"
-WAYS = [
-    *slow_but(QUICK, [name for name in ENDS if name != UNSURE]),
-    pytest.param(UNSURE, marks=[pytest.mark.slow, UNWOUND]),
-]
+QUICK = ["work in flight", "a thread that records"]
 
 
-@pytest.mark.parametrize("name", WAYS)
+@pytest.mark.parametrize("name", slow_but(QUICK, ENDS))
 def test_a_process_ends_at_any_point(name: str):
-    process = start(f"import torch, fuse\nfrom fuse.device import lazy\n{ENDS[name]}")
+    code = f"import torch, fuse\nfrom fuse.device import lazy\n{ENDS[name]}"
+    process = start(code, fresh=name == "a thread that records")
     _, errors = finish(process)
     assert process.returncode == 0, errors
     assert "Fatal" not in errors and "Traceback" not in errors, errors

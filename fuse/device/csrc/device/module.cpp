@@ -282,6 +282,11 @@ PyObject* refuse_with_texts(PyObject*, PyObject* arguments) {
 }
 
 PyObject* shut_down(PyObject*, PyObject* unfinished) {
+  begin_to_close();
+  {
+    const GilRelease released; // which a thread inside the recorder may need
+    Recorder::global().wait_until_left();
+  }
   begin_end(unfinished == Py_True || !Copier::global().idle());
   Py_RETURN_NONE;
 }

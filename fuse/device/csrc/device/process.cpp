@@ -39,6 +39,21 @@ bool is_finalizing() {
 #endif
 }
 
+// Stops a thread other than the one that ends the process once the end is as far as this. Without
+// the GIL, which the end needs: asking for it again would unwind the thread.
+void stop_if_over(Process since) {
+  if (process_state.load(std::memory_order_acquire) < since ||
+      std::this_thread::get_id() == ending_thread) {
+    return;
+  }
+  if (PyGILState_Check() != 0) {
+    PyEval_SaveThread();
+  }
+  for (;;) {
+    std::this_thread::sleep_for(std::chrono::hours(1));
+  }
+}
+
 // What Python unwinds at the end in frames of others comes here: it rests like what stops in ours.
 void rest_or_terminate() {
   stop_if_ending();
@@ -57,6 +72,7 @@ void leave_at_once(int status, void*) {
 } // namespace
 
 void refuse_if_over() {
+  stop_if_over(Process::Closing);
   const bool forked = process_state.load(std::memory_order_relaxed) == Process::Forked;
   if (!forked && !is_finalizing()) {
     return;
@@ -76,8 +92,12 @@ void watch_forks() {
   pthread_atfork(nullptr, nullptr, [] { process_state.store(Process::Forked); });
 }
 
-void begin_end(bool unfinished) {
+void begin_to_close() {
   ending_thread = std::this_thread::get_id();
+  process_state.store(Process::Closing, std::memory_order_release);
+}
+
+void begin_end(bool unfinished) {
   process_state.store(Process::Ending, std::memory_order_release);
   terminate_before = std::set_terminate(rest_or_terminate);
 #ifdef __GLIBC__
@@ -88,10 +108,7 @@ void begin_end(bool unfinished) {
 }
 
 void stop_if_ending() {
-  while (process_state.load(std::memory_order_acquire) == Process::Ending &&
-         std::this_thread::get_id() != ending_thread) {
-    std::this_thread::sleep_for(std::chrono::seconds(1));
-  }
+  stop_if_over(Process::Ending);
 }
 
 } // namespace fuse

@@ -4,7 +4,9 @@
 #include <c10/util/hash.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "device/generator.h"
 #include "device/prepare.h"
@@ -380,6 +382,19 @@ void Recorder::reset_stats() {
   Lock lock(*this);
   stats_ = RecorderStats{.nodes = stats_.nodes};
   uncompiled_.store(0);
+}
+
+void Recorder::wait_until_left() {
+  using Clock = std::chrono::steady_clock;
+  constexpr auto kMoment = std::chrono::milliseconds(2);
+  constexpr auto kLongest = std::chrono::seconds(5);
+  for (const auto begin = Clock::now(); Clock::now() - begin < kLongest;) {
+    std::this_thread::sleep_for(kMoment);
+    if (mutex_.try_lock()) {
+      mutex_.unlock();
+      return;
+    }
+  }
 }
 
 void Recorder::forget() {

@@ -141,6 +141,9 @@ class Recorder {
   void reset_stats();
   // Drops every known stream.
   void forget();
+  // Returns once no other thread is inside the recorder, or a moment later, in which threads come
+  // to their next call and stop there; after some seconds in any case.
+  void wait_until_left();
 
  private:
   class Lock;

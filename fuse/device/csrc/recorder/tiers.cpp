@@ -114,8 +114,9 @@ void Recorder::end_uncompiled() {
 }
 
 void Recorder::hand_on_segment(CutReason reason, const Plan* plan, bool planned) {
-  if (policy_.setting() == tiering::Setting::Compiled || open_->segment.goes_on()) {
-    return; // nothing to decide, or a call of an uncompiled segment that was recorded alone
+  if (policy_.setting() == tiering::Setting::Compiled || !open_->place.open ||
+      open_->segment.goes_on()) {
+    return; // nothing to decide, or a call that was recorded alone
   }
   const bool pending = plan != nullptr && !plan->ready;
   policy_.hands_on(open_->place, planned, pending, open_->operations);

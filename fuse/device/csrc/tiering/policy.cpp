@@ -1,6 +1,7 @@
 #include "tiering/policy.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace fuse::tiering {
 
@@ -67,6 +68,7 @@ void Policy::enter(Place& place, uint64_t id, uint64_t first, Nanoseconds now) {
   place.first = first;
   place.generation = generation_;
   place.start = now;
+  place.open = true;
   place.planned = false;
   place.measured = true;
 }
@@ -140,17 +142,17 @@ bool Policy::pays_to_record(const Kind& kind, const Entry& entry, Nanoseconds no
 }
 
 void Policy::ends(Place& place, uint64_t stream, uint64_t calls) {
-  if (is_current(place)) {
+  if (is_current(place) && std::exchange(place.open, false)) {
     place.entry->saw(stream, calls);
   }
 }
 
 void Policy::hands_on(Place& place, bool planned, bool pending, uint64_t calls) {
-  if (!is_current(place)) {
+  if (!is_current(place) || place.tier != Tier::Compiled || !std::exchange(place.open, false)) {
     return;
   }
   Entry& entry = *place.entry;
-  place.planned = place.planned || planned;
+  place.planned = planned;
   entry.calls = std::max(entry.calls, calls);
   entry.state = pending ? Entry::State::Pending : Entry::State::Ready;
   if (planned) {

@@ -58,7 +58,8 @@ struct Place {
   uint64_t kind_id = 0, first = 0, generation = 0; // what `kind` and `entry` were found by
   Nanoseconds start = 0;
   Tier tier = Tier::Uncompiled; // that it runs in
-  bool planned = false; // and had to be planned there
+  bool open = false; // has not ended yet
+  bool planned = false; // had to be planned
   bool endless = false; // the loop has no end of its own: its next segment is recorded
   bool measured = true;
 };
