@@ -72,7 +72,7 @@ test-sanitized: $(VENV)/.tools
 		TSAN_OPTIONS=suppressions=$(SANITIZED)/threads.supp:report_mutex_bugs=0:exitcode=66 \
 		timeout 900 setarch -R $(BIN)/python $(SANITIZED)/program.py
 
-# Random programs against the CPU; also FUSE_BACKEND=numpy, FUSE_SHAPE_CAP=1 and other settings.
+# Random programs against the CPU; also FUSE_BACKEND=numpy, FUSE_TIER=uncompiled and other settings.
 PROGRAMS ?= 1000
 SEED ?= 0
 fuzz: $(VENV)/.tools

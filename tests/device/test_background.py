@@ -1,4 +1,4 @@
-"""``FUSE_COMPILE=background``: until an executable is there its operations run without one."""
+"""Compiling in the background: a chunk runs uncompiled until its executable is there."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Stuck:
 
 
 @pytest.fixture
-def uncompiled(monkeypatch: pytest.MonkeyPatch) -> Iterator[Compiler]:
+def never_compiled(monkeypatch: pytest.MonkeyPatch) -> Iterator[Compiler]:
     """Nothing is in memory and nothing ever compiles."""
     engine, core = lazy.engine(), lazy.core()
     compiler = Compiler(engine.executables, background=True)
@@ -91,11 +91,13 @@ def bags(device: torch.device) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("program", [views, numbers, network, attention, bags])
-def test_uncompiled_operations_give_the_cpus_results(uncompiled: Compiler, program: Any) -> None:
+def test_uncompiled_operations_give_the_cpus_results(
+    never_compiled: Compiler, program: Any
+) -> None:
     compare_with_cpu(program)
 
 
-def test_random_numbers_are_those_of_compiled_operations(uncompiled: Compiler) -> None:
+def test_random_numbers_are_those_of_compiled_operations(never_compiled: Compiler) -> None:
     def draw() -> list[torch.Tensor]:
         torch.manual_seed(3)
         x = torch.randn(3, 5, device=DEVICE)
@@ -113,6 +115,8 @@ def test_random_numbers_are_those_of_compiled_operations(uncompiled: Compiler) -
 
 TRAINING = """
 import json, time, torch, fuse
+from fuse.device import lazy
+lazy.core().set_tier(1)  # recorded at once, also while it is being compiled
 torch.manual_seed(0)
 x = torch.randn(8, 8)
 d = x.to("tpu")
@@ -132,7 +136,7 @@ print(json.dumps({"seen": seen, "found": sorted(set(found)), "compiles": fuse.st
 
 
 def test_later_runs_use_the_executable_when_it_is_ready() -> None:
-    out = json.loads(run(TRAINING, FUSE_COMPILE="background", FUSE_CACHE="off"))
+    out = json.loads(run(TRAINING, FUSE_TIER="auto", FUSE_CACHE="off"))
     assert out["seen"]["uncompiled_chunks"] >= 1 and out["seen"]["failed"] == 0
     assert out["compiles"] == out["seen"]["compiled"] == 1
     torch.manual_seed(0)
@@ -144,6 +148,8 @@ def test_later_runs_use_the_executable_when_it_is_ready() -> None:
 
 LEAVING = """
 import torch, fuse
+from fuse.device import lazy
+lazy.core().set_tier(1)
 x = torch.randn(16, 16, device="tpu")
 for length in range(1, 12):
     y = x
@@ -156,10 +162,10 @@ print(fuse.stats()["background"]["pending"])
 
 @pytest.mark.slow
 def test_a_process_that_ends_while_compiling_ends_well() -> None:
-    assert int(run(LEAVING, FUSE_COMPILE="background", FUSE_CACHE="off")) > 0
+    assert int(run(LEAVING, FUSE_TIER="auto", FUSE_CACHE="off")) > 0
 
 
-def test_subnormal_numbers_count_as_zero(uncompiled: Compiler) -> None:
+def test_subnormal_numbers_count_as_zero(never_compiled: Compiler) -> None:
     """As compiled, on the threads of the kernels too."""
     x = torch.full((1 << 17,), 2.0).mul_(2.0**-130)
     assert not (x.to(DEVICE) > 0).any()

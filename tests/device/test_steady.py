@@ -148,6 +148,33 @@ def test_a_loop_without_reads_is_bounded_in_traces_and_memory() -> None:
         assert max(memory) <= 1 << 20
 
 
+def test_a_model_of_fixed_shapes_over_a_growing_sequence() -> None:
+    """What grows is set apart, so that the model is compiled with it and once without it."""
+    torch.manual_seed(0)
+    layers = [layer for _ in range(6) for layer in (nn.Linear(8, 8), nn.Tanh())]
+    model = nn.Sequential(nn.Embedding(16, 8), *layers, nn.Linear(8, 16))
+
+    def generate(device: torch.device) -> list[int]:
+        net = model.to(device)
+        sequence = torch.zeros(1, 1, dtype=torch.long, device=device)
+        with torch.no_grad():
+            for _ in range(7):
+                found = net(sequence[:, -1:]).argmax(-1)
+                sequence = torch.cat([sequence, found], 1)
+                assert 0 <= sequence[0, -1].item() < 16
+        return sequence.tolist()
+
+    expected = generate(torch.device("cpu"))
+    with recorder(tier="compiled"):
+        for _ in range(3):
+            told = fuse.explain(generate, DEVICE).to_dict()
+            assert generate(DEVICE) == expected
+    chunks = [chunk for trace in told["traces"] for chunk in trace["chunks"]]
+    models = [one["executable"] for one in chunks if len(one["operations"]) > 12]
+    # The first trace also makes the sequence, the second is the first of its form.
+    assert len(models) == 7 and len(set(models)) == 3
+
+
 KEYS = """
 import json, torch
 from torch import nn
