@@ -16,7 +16,7 @@ SMOKE := tests/test_versions.py tests/device/test_module.py tests/device/test_er
 	tests/backends/test_every_rule.py tests/backends/xla tests/trace
 MODES ?= all
 BACKENDS ?= all
-NATIVE := $(wildcard fuse/device/csrc/*.cpp fuse/device/csrc/*/* fuse/native/include/* backends/xla/cpu/csrc/* \
+NATIVE := $(wildcard tests/tiering/*.cpp tests/tiering/*.h fuse/device/csrc/*.cpp fuse/device/csrc/*/* fuse/native/include/* backends/xla/cpu/csrc/* \
 	fuse/distributed/csrc/*)
 
 .PHONY: help demo test test-slow test-sanitized fuzz smoke clients op-coverage check format bench clean
