@@ -66,6 +66,8 @@ class DeviceArray:
 
     __slots__ = ("_memory", "dtype", "nbytes", "place", "shape", "__weakref__")
 
+    _memory: Memory | None
+
     def __init__(self, place: Any, memory: Memory) -> None:
         """``place`` is JAX's array, or a row of one: for the backend alone."""
         if isinstance(place, tuple):
@@ -74,12 +76,18 @@ class DeviceArray:
         else:
             self.shape, self.dtype = place.shape, place.dtype
         self.nbytes = int(np.prod(self.shape)) * self.dtype.itemsize
-        self.place, self._memory = place, memory
         memory.take(self.nbytes)
+        self.place, self._memory = place, memory
 
     def __del__(self) -> None:
-        if hasattr(self, "_memory"):
-            self._memory.give(self.nbytes)
+        self.free()
+
+    def free(self) -> None:
+        """Give its memory back, once: it has been let go of, or donated."""
+        memory = getattr(self, "_memory", None)
+        if memory is not None:
+            memory.give(self.nbytes)
+            self._memory = None
 
     def _refuse(self, *_: Any, **__: Any) -> Any:
         raise HostReadError(
@@ -132,7 +140,11 @@ class AcceleratorBackend(XlaBackend):
 
     def execute(self, executable: Any, scalars: bytes, arrays: Sequence[Any]) -> list[Any]:
         places = [array.place for array in arrays]
-        return [self._held(one) for one in super().execute(executable, scalars, places)]
+        results = super().execute(executable, scalars, places)
+        for array in arrays:
+            if isinstance(array.place, jax.Array) and array.place.is_deleted():
+                array.free()
+        return [self._held(one) for one in results]
 
     def put(self, data: np.ndarray, device: int) -> Any:
         self._copies(data.nbytes)

@@ -132,7 +132,12 @@ def fill(make):
 fill(lambda number: torch.ones(1 << 20, device="tpu") * number)
 print([x[3].item() for x in kept[:3]])
 kept.clear()
-fill(lambda number: torch.ones(1 << 20).to("tpu"))
+def copied(number):
+    x = torch.full((1_300_000,), float(number)).to("tpu")
+    x.sum().item()  # it is copied when it is first read
+    return x
+fill(copied)
+print([x[3].item() for x in kept[:3]])
 kept.clear()
 try:
     torch.ones(1 << 25, device="tpu")
@@ -147,7 +152,8 @@ def test_memory_that_runs_out_is_pytorchs_own_error() -> None:
     assert printed == [
         "17 tpu out of memory: running a chunk faile",
         "[0.0, 1.0, 2.0]",
-        "16 tpu out of memory: copying to the device",
+        "12 tpu out of memory: copying to the device",
+        "[0.0, 1.0, 2.0]",
         "tpu out of memory: tried to allocate 128.00 MiB; 0 bytes of 64.00 MiB are in use.",
         "2097152.0",
     ]
