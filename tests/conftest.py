@@ -82,7 +82,8 @@ def nothing_stays() -> Iterator[None]:
 
 def _settings() -> dict[str, str]:
     own = {name: value for name, value in os.environ.items() if name.startswith("FUSE_")}
-    own["mode"], own["backend"] = fuse.get_mode(), fuse.get_backend()
+    backend = fuse.get_backend()
+    own["mode"], own["backend"] = fuse.get_mode(), "xla" if ":" in backend else backend
     # A guard that outlives its call: transforms of torch.func no longer work then.
     own["dispatcher"] = str(torch._C._dispatch_tls_local_exclude_set())
     return own
