@@ -14,8 +14,11 @@ from torch import nn
 
 from fuse.device import lazy
 from fuse.engine.compiler import BackgroundCompileWarning, Compiler
-from tests.device.helpers import DEVICE, run
+from tests.device.helpers import DEVICE, recorder, run
+from tests.lanes import not_on_accelerators
 from tests.programs.harness import compare_with_cpu, train
+
+pytestmark = not_on_accelerators("no call runs uncompiled there")
 
 
 class Stuck:
@@ -34,12 +37,10 @@ def never_compiled(monkeypatch: pytest.MonkeyPatch) -> Iterator[Compiler]:
     engine, core = lazy.engine(), lazy.core()
     compiler = Compiler(engine.executables, background=True)
     compiler._pool = Stuck()  # type: ignore[assignment]
-    torch.tpu.synchronize()
-    core.forget()
-    engine.executables.cache.clear_memory()
-    monkeypatch.setattr(engine.planning, "compiler", compiler)
-    yield compiler
-    torch.tpu.synchronize()
+    with recorder(tier="compiled"):
+        engine.executables.cache.clear_memory()
+        monkeypatch.setattr(engine.planning, "compiler", compiler)
+        yield compiler
     core.forget()  # later tests compile again
     assert compiler.counts.uncompiled_chunks > 0 and compiler.counts.compiled == 0
 
@@ -58,6 +59,7 @@ def numbers(device: torch.device) -> list[torch.Tensor]:
     x = torch.linspace(-1, 1, 8).to(device)
     found = [x * (step / 3) + step for step in range(4)]
     found += [x[step : step + 3] * 2 for step in range(4)]
+    found += [(x * 100).to(torch.uint8) / 300, x.to(torch.int8) / 1000]
     return [*found, x + torch.tensor(2.5), torch.tensor(1.5, device=device) * 2, x.long() // 2]
 
 
