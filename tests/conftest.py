@@ -58,7 +58,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     if config.option.lane_skips:
         found = Counter((node.split("::")[0], why) for node, why in config.stash.get(SKIPS, []))
         for (path, why), count in sorted(found.items()):
-            terminalreporter.write_line(f"{path}: {count} {why}")
+            terminalreporter.write_line(f"{path}: {count} skipped, {why}")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

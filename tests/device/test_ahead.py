@@ -13,6 +13,13 @@ from torch import nn
 import fuse
 from fuse.device import lazy
 from tests.device.helpers import DEVICE, recorder
+from tests.lanes import only_in
+
+pytestmark = only_in(
+    "compiled",
+    "accelerator",
+    reason="plans that are started ahead",
+)
 
 
 @pytest.fixture(autouse=True)

@@ -10,6 +10,9 @@ import pytest
 
 from fuse.backends.xla.backend import create
 from tests.device.helpers import run
+from tests.lanes import only_in
+
+pytestmark = only_in("compiled", "accelerator", reason="bounds of what is compiled")
 
 PROGRAMS = """
 import gc, itertools, json
@@ -88,6 +91,7 @@ print(json.dumps([made, fuse.stats()["prunes"], len(given_back), *alive, *held])
 """
 
 
+@only_in("compiled", reason="elsewhere executables are waited for")
 def test_what_is_made_for_streams_that_do_not_come_back_is_bounded():
     """Their plans are forgotten before they run a second time, which would take what was made."""
     entries = 6
@@ -207,6 +211,7 @@ print(json.dumps([max(held), tier, used() - before, fuse.stats()["compiles"]]))
 """
 
 
+@only_in("compiled", reason="known of the CPU platform alone")
 @pytest.mark.skipif(
     not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="this C library does not tell what is used"
 )

@@ -17,6 +17,9 @@ from torch import nn
 import fuse
 from fuse.device import lazy
 from tests.device.helpers import DEVICE, Block, made, recorder, run
+from tests.lanes import only_in
+
+pytestmark = only_in("compiled", "accelerator", reason="counts what programs compile")
 
 
 @pytest.fixture

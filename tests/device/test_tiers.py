@@ -12,6 +12,9 @@ import torch
 import fuse
 from fuse.device import lazy
 from tests.device.helpers import DEVICE, Block, Counted, recorder, run
+from tests.lanes import not_on_accelerators
+
+pytestmark = not_on_accelerators("no call runs uncompiled there")
 
 CPU = torch.device("cpu")
 SECONDS = 100.0

@@ -13,6 +13,9 @@ from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.device.helpers import DEVICE, host_calls, mode, recorder
+from tests.lanes import not_on_accelerators
+
+pytestmark = not_on_accelerators("no call runs uncompiled there")
 
 CPU = torch.device("cpu")
 Program = Callable[[torch.Tensor], object]

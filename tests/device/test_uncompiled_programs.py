@@ -10,6 +10,9 @@ from torch import nn
 
 import fuse
 from tests.device.helpers import DEVICE, Block, Counted, recorder
+from tests.lanes import not_on_accelerators
+
+pytestmark = not_on_accelerators("no call runs uncompiled there")
 
 CPU = torch.device("cpu")
 SIZES = (3, 5, 4, 6, 7, 9, 8)

@@ -80,7 +80,9 @@ def compare_with_cpu(
         for number in steady_runs(STEADY_SECONDS) if STEADY_SECONDS else range(runs):
             found = run(program, DEVICE)
             assert_same(found, expected, rtol, atol, f"run {number + 1}")
-    assert set(Counter(fuse.stats()["host_fallbacks"]) - before) == fallbacks
+    ran = set(Counter(fuse.stats()["host_fallbacks"]) - before)
+    # What runs uncompiled runs on the host anyway, and is no fallback there.
+    assert ran == fallbacks or (lazy.engine().tier == "auto" and ran < fallbacks)
 
 
 def steady_runs(seconds: float, least: int = 3) -> Iterator[int]:
