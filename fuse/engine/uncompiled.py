@@ -175,7 +175,7 @@ def _dtype_beside(node: Node) -> torch.dtype:
     300 is no uint8.
     """
     promoted: torch.dtype = getattr(torch, str(result_type(promoted_operands(node))))
-    made = [getattr(torch, output.view.dtype) for output in node.outputs]
+    made: list[torch.dtype] = [getattr(torch, output.view.dtype) for output in node.outputs]
     if (
         made
         and made[0].is_floating_point
