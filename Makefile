@@ -9,6 +9,7 @@ BIN := $(VENV)/bin
 # By the environment and not by -c: what a host's own configuration of pip caps is not added then.
 INSTALL := PIP_CONSTRAINT=$(abspath $(PINS)) $(BIN)/pip install --quiet
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --benchmark-disable --durations=30
+LANED := tests/device tests/programs tests/compile tests/kernels/test_pages.py
 TYPECHECK := build/typecheck
 SOURCES := fuse backends cache examples tests bench
 SMOKE := tests/test_versions.py tests/device/test_module.py tests/device/test_errors.py \
@@ -16,15 +17,16 @@ SMOKE := tests/test_versions.py tests/device/test_module.py tests/device/test_er
 	tests/backends/test_every_rule.py tests/backends/xla tests/trace
 MODES ?= all
 BACKENDS ?= all
-NATIVE := $(wildcard fuse/device/csrc/*.cpp fuse/device/csrc/*/* fuse/native/include/* backends/xla/cpu/csrc/* \
+NATIVE := $(wildcard tests/tiering/*.cpp tests/tiering/*.h fuse/device/csrc/*.cpp fuse/device/csrc/*/* fuse/native/include/* backends/xla/cpu/csrc/* \
 	fuse/distributed/csrc/*)
 
-.PHONY: help demo test test-slow test-sanitized fuzz smoke clients op-coverage check format bench clean
+.PHONY: help demo test test-slow lanes-skipped test-sanitized fuzz smoke clients op-coverage check format bench clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo    install, then train two programs on the CPU and in every mode"
 	@echo "make test    install, then run the tests; make test-slow: those it leaves out"
+	@echo "make lanes-skipped  list what each lane of the tests leaves out, and why"
 	@echo "make test-shipped  PyTorch's own tests of torch.distributed, on the device"
 	@echo "make test-sanitized  run a program of threads and streams on a core built with sanitizers"
 	@echo "make fuzz    run random programs, PROGRAMS of them from SEED on, and compare with the CPU"
@@ -39,15 +41,26 @@ help:
 demo: $(VENV)/.demo
 	$(BIN)/fuse demo
 
-# One thread a process: two processes fill two cores. The native core is built first, once.
+# One thread a process: two processes fill two cores. The native core is built first, once. Each test
+# in the lane that it is about, and an eighth of those that have lanes in the others: docs/testing.md.
 test: $(VENV)/.tools
 	$(BIN)/python -c "import torch; torch.tpu.init()"
 	$(PYTEST) -m "not slow and not shipped"
+	$(PYTEST) -m "not slow and not shipped" --lane other --sample 8 $(LANED)
+	$(PYTEST) -m "not slow and not shipped" --lane accelerator --sample 8 $(LANED)
 
-# Long ones, of code that quicker ones reach as well: every mode of every program, whole commands.
+# Long ones, of code that quicker ones reach as well: every mode of every program, whole commands;
+# and all lanes of all tests that have them.
 test-slow: $(VENV)/.tools
 	$(BIN)/python -c "import torch; torch.tpu.init()"
 	$(PYTEST) -m slow
+	$(PYTEST) --lane other $(LANED)
+	$(PYTEST) --lane accelerator $(LANED)
+
+# What each lane leaves out, and why.
+lanes-skipped: $(VENV)/.tools
+	@for lane in default compiled accelerator; do echo "$$lane:"; \
+		$(BIN)/pytest --collect-only -qq --lane $$lane --lane-skips $(LANED) | grep " skipped, "; done
 
 # PyTorch's own tests of torch.distributed, a quarter of an hour; what passes is in docs/distributed.md.
 test-shipped: $(VENV)/.tools
@@ -72,7 +85,7 @@ test-sanitized: $(VENV)/.tools
 		TSAN_OPTIONS=suppressions=$(SANITIZED)/threads.supp:report_mutex_bugs=0:exitcode=66 \
 		timeout 900 setarch -R $(BIN)/python $(SANITIZED)/program.py
 
-# Random programs against the CPU; also FUSE_BACKEND=numpy, FUSE_SHAPE_CAP=1 and other settings.
+# Random programs against the CPU; also FUSE_BACKEND=numpy, FUSE_TIER=uncompiled and other settings.
 PROGRAMS ?= 1000
 SEED ?= 0
 fuzz: $(VENV)/.tools

@@ -215,6 +215,10 @@ class Backend(ABC):
     def get(self, array: Any) -> np.ndarray:
         """The array on the host, C-contiguous, read-only; waits for it."""
 
+    def ran_out(self, error: BaseException) -> bool:
+        """Whether an error that the backend raised says that the device's memory is full."""
+        return False
+
     def alone(self, array: Any) -> Any:
         """One of this backend's arrays as what its runtime of several processes takes."""
         return array

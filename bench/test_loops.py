@@ -30,6 +30,8 @@ import json, sys, time
 import torch
 from torch import nn
 import fuse
+from fuse.device import lazy
+lazy.engine().planning.whole = json.loads(sys.argv[2])
 torch.manual_seed(0)
 layers = [nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
           for _ in range(int(sys.argv[1]))]
@@ -53,9 +55,9 @@ print(json.dumps(fuse.stats()["compiles"]))
 """
 
 
-def first_step(layers: int, **settings: str) -> dict[str, Any]:
+def first_step(layers: int, whole: int | None = None) -> dict[str, Any]:
     """One process's first training step of a transformer, nothing cached."""
-    found: dict[str, Any] = uncached(DEEP, str(layers), **settings)
+    found: dict[str, Any] = uncached(DEEP, str(layers), json.dumps(whole))
     return found
 
 
@@ -82,7 +84,7 @@ def test_first_step_of_a_deep_transformer(
     more than 9 GB of memory.
     """
     shallow, deep = first_step(4), first_step(48)
-    half = first_step(24, FUSE_WHOLE_TRACE="1000000")
+    half = first_step(24, whole=1_000_000)
     results["first step"] = {"4 layers": shallow, "48 layers": deep, "24 layers whole": half}
     with capsys.disabled():
         print(f"\nfirst step: 4 layers {shallow}, 48 layers {deep}, 24 layers whole {half}")

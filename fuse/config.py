@@ -206,10 +206,6 @@ def lease_seconds() -> int:
     return _positive("FUSE_CACHE_LEASE_SECONDS", 120, MOST_SECONDS)
 
 
-def _count(name: str, default: int, most: int = MOST) -> int:
-    return _whole(name, default, 0, most)
-
-
 def _positive(name: str, default: int, most: int = MOST) -> int:
     return _whole(name, default, 1, most)
 

@@ -1,10 +1,11 @@
-"""Shared by every test: the seed, and the three modes as a parameter."""
+"""Shared by every test: its lane, the seed, and the three modes as a parameter."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,15 +13,57 @@ import pytest
 import torch
 
 import fuse
+from tests import lanes
 from tests.cache.s3 import NEEDS, s3_server
 
 _cache = tempfile.TemporaryDirectory(prefix="fuse-tests-")
 # What earlier runs compiled is no part of a test; child processes share what this one compiles.
 os.environ["FUSE_CACHE_DIR"] = _cache.name
-# What is compiled is what most tests are about; others name their tier.
-os.environ.setdefault("FUSE_TIER", "compiled")
 
 MODES = ("debug", "strict", "fused")
+SKIPS = pytest.StashKey[list[tuple[str, str]]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--lane", choices=lanes.CHOICES, help="default: FUSE_TEST_LANE, or home")
+    parser.addoption(
+        "--sample", type=int, metavar="N", help="one in N of the tests that have lanes"
+    )
+    parser.addoption("--lane-skips", action="store_true", help="list what the lane leaves out")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.option.lane is None:
+        config.option.lane = os.environ.get("FUSE_TEST_LANE", "home")
+    # Where files are loaded, before it is known which test is first.
+    lanes.enter(config.option.lane if config.option.lane in lanes.LANES else "compiled")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is not of the sample, and skip what is about other lanes."""
+    chosen, one_in = config.option.lane, config.option.sample
+    if one_in:
+        left = [item for item in items if not lanes.is_sampled(item, one_in)]
+        items[:] = [item for item in items if lanes.is_sampled(item, one_in)]
+        config.hook.pytest_deselected(items=left)
+    for item in items:
+        why = lanes.skipped(item, lanes.lane_of(item, chosen))
+        if why is not None:
+            item.add_marker(pytest.mark.skip(reason=why))
+            config.stash.setdefault(SKIPS, []).append((item.nodeid, why))
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """With ``--lane-skips``: a line for each file and reason."""
+    if config.option.lane_skips:
+        found = Counter((node.split("::")[0], why) for node, why in config.stash.get(SKIPS, []))
+        for (path, why), count in sorted(found.items()):
+            terminalreporter.write_line(f"{path}: {count} skipped, {why}")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if lanes.has_settings(item):
+        lanes.enter(lanes.lane_of(item, item.config.option.lane))
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +82,8 @@ def nothing_stays() -> Iterator[None]:
 
 def _settings() -> dict[str, str]:
     own = {name: value for name, value in os.environ.items() if name.startswith("FUSE_")}
-    own["mode"], own["backend"] = fuse.get_mode(), fuse.get_backend()
+    backend = fuse.get_backend()
+    own["mode"], own["backend"] = fuse.get_mode(), "xla" if ":" in backend else backend
     # A guard that outlives its call: transforms of torch.func no longer work then.
     own["dispatcher"] = str(torch._C._dispatch_tls_local_exclude_set())
     return own

@@ -190,6 +190,9 @@ class XlaBackend(Backend):
     def get(self, array: Any) -> np.ndarray:  # noqa: D102
         return np.asarray(array)
 
+    def ran_out(self, error: BaseException) -> bool:  # noqa: D102
+        return isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" in str(error)
+
     def alone(self, array: Any) -> jax.Array:
         """One of JAX's, which is no row of another."""
         return self._stacks.array(array) if type(array) is Row else array

@@ -23,7 +23,8 @@ def exported(tensor: torch.Tensor) -> Any:
     Its shape and dtype are the tensor's. It may still be computing. Cuts where the value is
     pending. What is a part of its memory, or in another order there, is copied on the device.
     """
-    backend = lazy.engine().backend
+    engine = lazy.engine()
+    backend = engine.backend
     plain = tensor.detach().resolve_conj().resolve_neg()
     found = lazy.core().share(plain)
     if found is None:
@@ -32,7 +33,7 @@ def exported(tensor: torch.Tensor) -> Any:
         dtype = str(tensor.dtype).removeprefix("torch.")
         found = backend.put(np.zeros(tuple(tensor.shape), dtype), tensor.device.index or 0)
     if not backend.owns(found):  # from before a change of the backend
-        found = backend.put(np.asarray(found), tensor.device.index or 0)
+        found = backend.put(engine.arrays.read(found), tensor.device.index or 0)
     array = backend.exported(found)
     return array if array.shape == tuple(tensor.shape) else array.reshape(tuple(tensor.shape))
 

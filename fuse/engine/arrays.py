@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from fuse.backends.base import Backend
+from fuse.engine.failures import failure
 from fuse.errors import describe
 from fuse.trace.source import user_line
 from fuse.trace.spec import HALF_COMPLEX
@@ -42,7 +43,8 @@ class Arrays:
     def put(self, raw: np.ndarray, dtype: str, shape: tuple[int, ...], device: int) -> Any:
         """An array from flat bytes in a buffer's order, which it owns from now on.
 
-        Raises ``TypeError`` for a dtype that the device has not.
+        Raises ``TypeError`` for a dtype that the device has not, and PyTorch's
+        ``OutOfMemoryError`` where the device's memory is full.
         """
         if dtype in HALF_COMPLEX or not hasattr(torch, dtype):
             raise TypeError(
@@ -52,4 +54,10 @@ class Arrays:
                     remedy="convert the tensor before moving it",
                 )
             )
-        return self._backend.put(raw.view(dtype).reshape(shape), device)
+        try:
+            return self._backend.put(raw.view(dtype).reshape(shape), device)
+        except Exception as error:
+            if not self._backend.ran_out(error):
+                raise
+            text = describe(f"copying to the device failed: {error}", source=user_line())
+            raise failure(self._backend, text, error) from error

@@ -1,7 +1,7 @@
 """Finds or compiles every chunk of a plan, in parallel; waits for that, or does not.
 
-``FUSE_COMPILE=wait`` returns executables and raises what the compiler says at the cut.
-``FUSE_COMPILE=background`` returns what is in memory and futures of the rest: until one is
+``FUSE_TIER=compiled`` returns executables and raises what the compiler says at the cut.
+Any other returns what is in memory and futures of the rest: until one is
 done its chunk runs uncompiled, and where the compiler fails it goes on so, after one warning.
 """
 

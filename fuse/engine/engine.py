@@ -22,6 +22,7 @@ from fuse.engine.calls import Bounds, Calls
 from fuse.engine.compiler import Counts
 from fuse.engine.debug import check_finite, check_indices
 from fuse.engine.executables import Executables, chunk_text
+from fuse.engine.failures import failure
 from fuse.engine.flight import Flight
 from fuse.engine.host_calls import HostCalls
 from fuse.engine.planning import Planning
@@ -30,13 +31,7 @@ from fuse.engine.rescue import rescue
 from fuse.engine.runnable import Runnable, Stage, Started
 from fuse.engine.targeted import Targeted
 from fuse.engine.timeline import Timeline, span
-from fuse.errors import (
-    ExecutionError,
-    RescueWarning,
-    describe,
-    in_units,
-    warn_or_print,
-)
+from fuse.errors import RescueWarning, describe, in_units, warn_or_print
 from fuse.trace.functional import qualified_name
 from fuse.trace.node import Node, Trace
 from fuse.trace.source import user_line
@@ -249,7 +244,7 @@ class Engine:
                 operands=node.describe_operands(),
                 source=node.source,
             )
-            raise ExecutionError(text) from error
+            raise failure(self.backend, text, error) from error
         if self.check == "nan":
             check_finite(node, [self.backend.get(array) for array in results])
 
@@ -267,7 +262,7 @@ class Engine:
             results = list(runnable.finish(slots))
         except Exception as error:
             text = chunk_text("running a chunk failed", runnable.plan.trace, error)
-            raise ExecutionError(text) from error
+            raise failure(self.backend, text, error) from error
         self._flight.add(results[runnable.token], runnable.nbytes)
         return results
 
@@ -320,7 +315,8 @@ class Engine:
             with span(self.observer, "reading"):
                 found = self.arrays.read(array)
         except Exception as error:
-            raise ExecutionError(describe(f"a chunk failed while running: {error}")) from error
+            text = describe(f"a chunk failed while running: {error}")
+            raise failure(self.backend, text, error) from error
         return found.reshape(-1).view(np.uint8)
 
     def wait(self) -> None:

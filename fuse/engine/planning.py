@@ -33,8 +33,11 @@ def in_background() -> bool:
 class Planning:
     """Plans for one backend, and for a target where one is set. Used under the recorder's mutex.
 
-    ``verdicts`` are what the backend said of operations; ``targeted`` is ``None`` or what is known
-    of the program for a target.
+    Attributes:
+        verdicts: what the backend said of operations.
+        targeted: ``None``, or what is known of the program for a target.
+        ahead: whether a known stream's first chunks run while the rest of it is recorded; of plans
+            made from now on.
     """
 
     def __init__(self, backend: Backend, executables: Executables) -> None:
@@ -44,8 +47,8 @@ class Planning:
         self.compiler = Compiler(executables, in_background())
         self.verdicts = Verdicts(backend, executables.cache)
         self.targeted: Targeted | None = None
-        self._ahead = True
-        self._plans = Plans(executables.cache, None)
+        self.ahead = True
+        self._plans = Plans(executables.cache)
         self._held = HeldPlans(config.memory_entries(), config.memory_bytes(), half_of_all_maps())
         self._forms = Forms()
         self._crowded = False
@@ -55,6 +58,15 @@ class Planning:
         self.verdicts.save(final=True)
         self._backend = backend
         self.verdicts = Verdicts(backend, self._executables.cache)
+
+    @property
+    def whole(self) -> int | None:
+        """Operations up to which a trace is one chunk; ``None``: as the device says."""
+        return self._plans.whole
+
+    @whole.setter
+    def whole(self, operations: int | None) -> None:
+        self._plans.whole = operations
 
     def elsewhere(self) -> bool:
         """Whether plans are made for chunks that run on other cores than the recorder's."""
@@ -111,7 +123,7 @@ class Planning:
             stored = self._plans.find(key, self._backend, trace, live, donatable)
         if stored is not None:
             try:
-                return bind(stored.plan, self._named(stored, read), self._ahead)
+                return bind(stored.plan, self._named(stored, read), self.ahead)
             except VerifyError as error:
                 self._plans.refuse(key, str(error))
         with span(timeline, "planning", label):
@@ -121,7 +133,7 @@ class Planning:
         names = tuple((one.found.digest, one.found.label) for one in found)
         self._plans.save(key, self._backend, plan, names)
         self.verdicts.save()
-        return bind(plan, found, self._ahead)
+        return bind(plan, found, self.ahead)
 
     def _for_target(
         self,
@@ -136,7 +148,7 @@ class Planning:
         device = self._plans.borders(targeted.target)
         plan = make_plan(trace, live, donatable, device, changed, self.elsewhere())
         chunks = local_chunks(plan, read)
-        runnable = bind(plan, self.find(chunks), self._ahead)
+        runnable = bind(plan, self.find(chunks), self.ahead)
         runnable.planned = targeted.add(plan, chunks, donatable, read)
         self.verdicts.save()
         return runnable

@@ -40,17 +40,20 @@ class Named:
 
 
 class Plans:
-    """Stored plans. Safe to share by threads."""
+    """Stored plans. Safe to share by threads.
 
-    def __init__(self, cache: TieredCache, whole: int | None) -> None:
-        """Traces of up to ``whole`` operations are one chunk; ``None``: as the device says."""
+    Attributes:
+        whole: operations up to which a trace is one chunk; ``None``: as the device says.
+    """
+
+    def __init__(self, cache: TieredCache) -> None:
         self._cache = cache
-        self._whole = whole
+        self.whole: int | None = None
 
     def borders(self, backend: Backend | Target) -> Borders:
-        """What traces are cut by that run on ``backend``; a setting counts in operations alone."""
+        """What traces are cut by that run on ``backend``; ``whole`` counts in operations alone."""
         wanted = backend.borders()
-        return wanted if self._whole is None else Borders(self._whole, wanted.worth)
+        return wanted if self.whole is None else Borders(self.whole, wanted.worth)
 
     def key(
         self,

@@ -33,8 +33,9 @@ _KERNELS = (
     "CompositeExplicitAutograd",
     "CompositeExplicitAutogradNonFunctional",
 )
-UNLIKE = frozenset({"_embedding_bag", "_embedding_bag_forward_only"})
-"""Operators whose CPU kernels return helper results of other shapes than were recorded."""
+UNLIKE = frozenset({"_embedding_bag", "_embedding_bag_forward_only", "_grouped_mm"})
+"""Operators whose CPU kernels return helper results of other shapes than were recorded, or leave
+rows undefined that are zeros on the device."""
 HIDDEN = frozenset(name.partition(".")[0] for name in HIDDEN_WRITES)
 Values = dict[int, np.ndarray]
 
@@ -160,10 +161,8 @@ def _resolver(node: Node, values: Values, words: np.ndarray) -> Callable[[Any], 
             operand = node.operands[value.index]
             return read(values.get(operand.value), operand.view, _offset(node, operand, words))
         if isinstance(value, HostArg):
-            # A wrapped number gives way to the tensors beside it; a 0-d tensor would not.
-            promoted = result_type(promoted_operands(node)) if value.wrapped else None
             plain = torch.tensor(number(value), dtype=getattr(torch, value.dtype))
-            return plain.to(getattr(torch, promoted or value.dtype))
+            return plain.to(_dtype_beside(node)) if value.wrapped else plain
         if isinstance(value, NumberArg):
             return number(value)
         if isinstance(value, DtypeArg):
@@ -173,6 +172,23 @@ def _resolver(node: Node, values: Values, words: np.ndarray) -> Callable[[Any], 
         return value
 
     return resolve
+
+
+def _dtype_beside(node: Node) -> torch.dtype:
+    """What a wrapped number becomes: it gives way to the tensors beside it; a 0-d tensor would not.
+
+    Not where integers make floating-point results, as in divisions, which are computed in these:
+    300 is no uint8.
+    """
+    promoted: torch.dtype = getattr(torch, str(result_type(promoted_operands(node))))
+    made: list[torch.dtype] = [getattr(torch, output.view.dtype) for output in node.outputs]
+    if (
+        made
+        and made[0].is_floating_point
+        and not (promoted.is_floating_point or promoted.is_complex)
+    ):
+        return made[0]
+    return promoted
 
 
 def _offset(node: Node, operand: Operand, words: np.ndarray) -> int:

@@ -15,15 +15,14 @@ def stats() -> dict[str, Any]:
     ``traces``, ``cuts`` (reason -> count), ``chunks`` (executed),
     ``rescued_traces`` (that failed, and were run again operation by operation), ``compiles``,
     ``compile_seconds``, ``cache`` and ``cache_events``, ``host_fallbacks`` (operator ->
-    count), ``shape_caps`` (operator -> places whose shapes keep changing),
-    ``uncompiled_operations`` (run there, in brief traces, or at first sight), ``known_calls``
+    count), ``uncompiled_operations`` (run by PyTorch's CPU kernels), ``known_calls``
     (nodes of the trie), ``prunes`` (how often the least recent half of them was forgotten),
     ``started_early`` (traces whose first chunks ran while they were recorded) and
     ``started_in_vain`` (those that ended otherwise, or failed: what they made was dropped),
     ``streams`` (made so far, which is no counter: threads' own, and those of the program), and
     ``copies_beside`` (from pinned memory, ``non_blocking``, made beside what went on).
 
-    ``background`` (``FUSE_COMPILE=background``) counts executables that are ``pending``,
+    ``background`` (unless ``FUSE_TIER=compiled``) counts executables that are ``pending``,
     ``compiled`` and ``failed``, and ``uncompiled_chunks``: runs of chunks that had none yet.
 
     ``compiled`` counts graphs of torch.compile: ``graphs`` (kind -> made), ``calls`` of them,

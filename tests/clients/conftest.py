@@ -29,9 +29,7 @@ def users_settings(request: pytest.FixtureRequest) -> Iterator[None]:
     Not where the file is loaded: pytest does that also when it only looks for tests here.
     """
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("FUSE_SHAPE_CAP", "FUSE_BRIEF_TRACE"):
-            patch.delenv(name, raising=False)
-        patch.setenv("FUSE_COMPILE", request.config.getoption("--compile"))
+        patch.setenv("FUSE_TIER", request.config.getoption("--tier"))
         yield
 
 
@@ -97,7 +95,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: Any) -> Iterator[None]:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--table", type=Path, help="the page whose table is to be made anew")
-    parser.addoption("--compile", default="background", help="FUSE_COMPILE of all cases")
+    parser.addoption("--tier", default="auto", help="FUSE_TIER of all cases")
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

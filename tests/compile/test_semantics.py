@@ -12,6 +12,7 @@ from torch import nn
 
 import fuse
 from tests.compile.harness import Compile, calls_of, compare_with_cpu
+from tests.lanes import only_in
 
 CALLS = 6
 
@@ -280,6 +281,7 @@ def test_a_known_place_is_one_step_of_the_recorder():
     assert stats["cuts"] == {"compiled": 5}
 
 
+@only_in("compiled", "accelerator", reason="counts cuts")
 def test_what_surrounds_an_inference_graph_does_not_compile_it_again():
     function = torch.compile(lambda x: (x * 2).relu().sum(0), backend="tpu")
     x = torch.ones(3, 4, device="tpu")

@@ -11,6 +11,7 @@ from torch import nn
 
 import fuse
 from tests.compile.harness import Compile, compare_with_cpu
+from tests.lanes import only_in
 
 LENGTHS = (5, 6, 9, 63, 64, 65, 66, 70, 7)
 
@@ -124,6 +125,7 @@ def generated(model: nn.Module, device: str, compile: Compile, count: int) -> li
     return found
 
 
+@only_in("compiled", "accelerator", reason="counts what is compiled")
 def test_a_growing_cache_takes_ten_executables_for_510_lengths():
     # Of 2 to 511: one more than 512 would be the next bucket.
     torch.manual_seed(0)

@@ -12,6 +12,7 @@ from torch import nn
 
 import fuse
 from tests.compile.harness import Compile, compare_with_cpu
+from tests.lanes import only_in
 from tests.marks import slow_but
 
 OPTIMIZERS = {
@@ -78,6 +79,7 @@ class Block(nn.Module):
         return F.gelu(self.inner(x))
 
 
+@only_in("compiled", "accelerator", reason="counts what is compiled")
 def test_blocks_compiled_one_by_one_are_steady_from_the_second_step():
     """Autograd takes a gradient that nobody else holds: a kept one would be copied, block by block
     until each block's call is known, and each such step is another program."""

@@ -19,6 +19,7 @@ from torch import nn
 
 import fuse
 from fuse.backends.xla.cpu import kernels
+from fuse.config import TIERS
 from fuse.device import lazy
 from tests import forked
 
@@ -126,18 +127,24 @@ def run(code: str, *, fresh: bool = False, **environment: str) -> str:
 
 
 @contextmanager
-def recorder(limit: int | None = None) -> Iterator[None]:
-    """The block starts with an empty trie, other bounds, and nothing warned about yet."""
+def recorder(limit: int | None = None, tier: str | None = None) -> Iterator[None]:
+    """The block starts with an empty trie, other bounds, and nothing warned about yet; with a
+    ``tier`` it runs in this one, or with ``auto`` chooses, whatever the setting is."""
     core, engine = lazy.core(), lazy.engine()
+    if tier not in (None, "compiled") and not engine.backend.shares_host_memory():
+        pytest.skip("no call runs uncompiled on this platform")
     torch.tpu.synchronize()
     core.forget()
     engine.host_calls.said.clear()
     core.set_limit(limit or engine.max_operations)
+    if tier is not None:
+        core.set_tier(TIERS.index(tier))
     try:
         yield
     finally:
         torch.tpu.synchronize()
         core.set_limit(engine.max_operations)
+        lazy.bound_uncompiled(core, engine)
 
 
 class Counted:

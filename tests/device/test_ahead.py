@@ -12,8 +12,14 @@ from torch import nn
 
 import fuse
 from fuse.device import lazy
-from tests.device.helpers import DEVICE, recorder, run
-from tests.marks import slow_but
+from tests.device.helpers import DEVICE, recorder
+from tests.lanes import only_in
+
+pytestmark = only_in(
+    "compiled",
+    "accelerator",
+    reason="plans that are started ahead",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -191,18 +197,7 @@ def test_many_programs_in_turn():
         torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)
 
 
-OFF = """
-import torch, fuse
-x = torch.randn(256, 256, device="tpu")
-for _ in range(4):
-    y = x
-    for _ in range(80):
-        y = torch.tanh(y @ x * 0.1)
-    y.sum().item()
-print(fuse.stats()["started_early"] > 0)
-"""
-
-
-@pytest.mark.parametrize("setting", slow_but("0", "10"))
-def test_it_can_be_switched_off(setting: str):
-    assert run(OFF, FUSE_START_AHEAD=setting) == f"{setting == '1'}\n"
+def test_plans_that_are_not_started_ahead(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(lazy.engine().planning, "ahead", False)
+    torch.testing.assert_close(losses(DEVICE, 5), losses(torch.device("cpu"), 5))
+    assert started() == (0, 0)

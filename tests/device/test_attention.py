@@ -9,25 +9,21 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fuse.device import lazy
 from fuse.errors import UnsupportedError
+from tests.device.helpers import recorder
 
 EFFICIENT = torch.ops.aten._scaled_dot_product_efficient_attention
 OVERRIDEABLE = torch.ops.aten._scaled_dot_product_fused_attention_overrideable
 
 
 @pytest.fixture
-def sightings(request: pytest.FixtureRequest) -> Iterator[None]:
-    """So often a stream of calls has to be seen before it is recorded."""
-    lazy.core().set_sightings(request.param)
-    try:
+def tier(request: pytest.FixtureRequest) -> Iterator[None]:
+    with recorder(tier=request.param):
         yield
-    finally:
-        lazy.core().set_sightings(0)
 
 
-@pytest.mark.usefixtures("sightings")
-@pytest.mark.parametrize("sightings", [0, 1 << 20], indirect=True)
+@pytest.mark.usefixtures("tier")
+@pytest.mark.parametrize("tier", ["compiled", "uncompiled"], indirect=True)
 @pytest.mark.parametrize("operator", [EFFICIENT, OVERRIDEABLE], ids=str)
 def test_operators_of_attention_called_by_name(operator: Any) -> None:
     """A mask of truth values, a bias with a gradient, which functions do not hand to them."""

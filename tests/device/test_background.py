@@ -1,4 +1,4 @@
-"""``FUSE_COMPILE=background``: until an executable is there its operations run without one."""
+"""Compiling in the background: a chunk runs uncompiled until its executable is there."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ from torch import nn
 
 from fuse.device import lazy
 from fuse.engine.compiler import BackgroundCompileWarning, Compiler
-from tests.device.helpers import DEVICE, run
+from tests.device.helpers import DEVICE, recorder, run
+from tests.lanes import not_on_accelerators
 from tests.programs.harness import compare_with_cpu, train
+
+pytestmark = not_on_accelerators("no call runs uncompiled there")
 
 
 class Stuck:
@@ -29,17 +32,15 @@ class Stuck:
 
 
 @pytest.fixture
-def uncompiled(monkeypatch: pytest.MonkeyPatch) -> Iterator[Compiler]:
+def never_compiled(monkeypatch: pytest.MonkeyPatch) -> Iterator[Compiler]:
     """Nothing is in memory and nothing ever compiles."""
     engine, core = lazy.engine(), lazy.core()
     compiler = Compiler(engine.executables, background=True)
     compiler._pool = Stuck()  # type: ignore[assignment]
-    torch.tpu.synchronize()
-    core.forget()
-    engine.executables.cache.clear_memory()
-    monkeypatch.setattr(engine.planning, "compiler", compiler)
-    yield compiler
-    torch.tpu.synchronize()
+    with recorder(tier="compiled"):
+        engine.executables.cache.clear_memory()
+        monkeypatch.setattr(engine.planning, "compiler", compiler)
+        yield compiler
     core.forget()  # later tests compile again
     assert compiler.counts.uncompiled_chunks > 0 and compiler.counts.compiled == 0
 
@@ -58,6 +59,7 @@ def numbers(device: torch.device) -> list[torch.Tensor]:
     x = torch.linspace(-1, 1, 8).to(device)
     found = [x * (step / 3) + step for step in range(4)]
     found += [x[step : step + 3] * 2 for step in range(4)]
+    found += [(x * 100).to(torch.uint8) / 300, x.to(torch.int8) / 1000]
     return [*found, x + torch.tensor(2.5), torch.tensor(1.5, device=device) * 2, x.long() // 2]
 
 
@@ -91,11 +93,13 @@ def bags(device: torch.device) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("program", [views, numbers, network, attention, bags])
-def test_uncompiled_operations_give_the_cpus_results(uncompiled: Compiler, program: Any) -> None:
+def test_uncompiled_operations_give_the_cpus_results(
+    never_compiled: Compiler, program: Any
+) -> None:
     compare_with_cpu(program)
 
 
-def test_random_numbers_are_those_of_compiled_operations(uncompiled: Compiler) -> None:
+def test_random_numbers_are_those_of_compiled_operations(never_compiled: Compiler) -> None:
     def draw() -> list[torch.Tensor]:
         torch.manual_seed(3)
         x = torch.randn(3, 5, device=DEVICE)
@@ -113,6 +117,8 @@ def test_random_numbers_are_those_of_compiled_operations(uncompiled: Compiler) -
 
 TRAINING = """
 import json, time, torch, fuse
+from fuse.device import lazy
+lazy.core().set_tier(1)  # recorded at once, also while it is being compiled
 torch.manual_seed(0)
 x = torch.randn(8, 8)
 d = x.to("tpu")
@@ -132,7 +138,7 @@ print(json.dumps({"seen": seen, "found": sorted(set(found)), "compiles": fuse.st
 
 
 def test_later_runs_use_the_executable_when_it_is_ready() -> None:
-    out = json.loads(run(TRAINING, FUSE_COMPILE="background", FUSE_CACHE="off"))
+    out = json.loads(run(TRAINING, FUSE_TIER="auto", FUSE_CACHE="off"))
     assert out["seen"]["uncompiled_chunks"] >= 1 and out["seen"]["failed"] == 0
     assert out["compiles"] == out["seen"]["compiled"] == 1
     torch.manual_seed(0)
@@ -144,6 +150,8 @@ def test_later_runs_use_the_executable_when_it_is_ready() -> None:
 
 LEAVING = """
 import torch, fuse
+from fuse.device import lazy
+lazy.core().set_tier(1)
 x = torch.randn(16, 16, device="tpu")
 for length in range(1, 12):
     y = x
@@ -156,10 +164,10 @@ print(fuse.stats()["background"]["pending"])
 
 @pytest.mark.slow
 def test_a_process_that_ends_while_compiling_ends_well() -> None:
-    assert int(run(LEAVING, FUSE_COMPILE="background", FUSE_CACHE="off")) > 0
+    assert int(run(LEAVING, FUSE_TIER="auto", FUSE_CACHE="off")) > 0
 
 
-def test_subnormal_numbers_count_as_zero(uncompiled: Compiler) -> None:
+def test_subnormal_numbers_count_as_zero(never_compiled: Compiler) -> None:
     """As compiled, on the threads of the kernels too."""
     x = torch.full((1 << 17,), 2.0).mul_(2.0**-130)
     assert not (x.to(DEVICE) > 0).any()

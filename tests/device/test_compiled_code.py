@@ -10,6 +10,9 @@ import torch
 from fuse.backends.xla.backend import create
 from fuse.backends.xla.executable import XlaExecutable
 from tests.device.helpers import DEVICE
+from tests.lanes import only_in
+
+pytestmark = only_in("compiled", reason="the text of the CPU's executables")
 
 UNARY = (
     torch.acos, torch.acosh, torch.asin, torch.asinh, torch.atan, torch.atanh, torch.ceil,

@@ -1,4 +1,4 @@
-"""Random numbers past the shape cap: those that compiled calls draw, from the device's generator.
+"""Random numbers of uncompiled calls: those that compiled ones draw, from the device's generator.
 
 What they should be the NumPy backend says, which draws the same and compiles nothing.
 """
@@ -78,11 +78,10 @@ def test_every_random_operator_is_drawn_here():
     }
 
 
-@pytest.mark.filterwarnings("ignore::fuse.engine.host_calls.ShapeCapWarning")
 @pytest.mark.parametrize("name", DRAWS)
-def test_past_the_cap_the_numbers_are_those_of_a_compiled_call(name: str):
+def test_the_numbers_are_those_of_a_compiled_call(name: str):
     state = torch.tpu.get_rng_state
-    with recorder(shape_cap=2):
+    with recorder(tier="uncompiled"):
         before = fuse.stats()["uncompiled_operations"]
         found = [drawn(DRAWS[name], state) for _ in range(2)]
         assert fuse.stats()["uncompiled_operations"] > before
@@ -98,9 +97,8 @@ def test_past_the_cap_the_numbers_are_those_of_a_compiled_call(name: str):
             assert torch.equal(moved, wanted_move)
 
 
-@pytest.mark.filterwarnings("ignore::fuse.engine.host_calls.ShapeCapWarning")
 def test_the_cpus_generator_is_not_moved():
-    with recorder(shape_cap=2):
+    with recorder(tier="uncompiled"):
         before, calls = torch.get_rng_state(), fuse.stats()["uncompiled_operations"]
         for draw in DRAWS.values():
             for size in SIZES:
@@ -109,13 +107,12 @@ def test_the_cpus_generator_is_not_moved():
         assert torch.equal(torch.get_rng_state(), before)
 
 
-@pytest.mark.filterwarnings("ignore::fuse.engine.host_calls.ShapeCapWarning")
 def test_a_generator_of_ones_own_is_the_one_that_is_moved():
     found = []
-    for cap in (0, 2):
+    for tier in ("compiled", "uncompiled"):
         generator = torch.Generator(DEVICE)
         generator.manual_seed(7)
-        with recorder(shape_cap=cap):
+        with recorder(tier=tier):
             state = torch.tpu.get_rng_state()
             for size in (3, 4, 5, 6, 7):
                 found.append(torch.rand(size, device=DEVICE, generator=generator).cpu())
@@ -129,9 +126,8 @@ def test_a_generator_of_ones_own_is_the_one_that_is_moved():
         torch.testing.assert_close(one, other)
 
 
-@pytest.mark.filterwarnings("ignore::fuse.engine.host_calls.ShapeCapWarning")
 def test_ever_new_sizes_make_few_executables():
-    with recorder(shape_cap=2):
+    with recorder(tier="uncompiled"):
         for size in range(1, 9):
             F.dropout(torch.ones(size, 4, device=DEVICE), 0.5).sum().item()
         before = fuse.stats()["cache"]["memory"]["misses"]
@@ -140,16 +136,15 @@ def test_ever_new_sizes_make_few_executables():
         assert fuse.stats()["cache"]["memory"]["misses"] - before <= 2
 
 
-@pytest.mark.filterwarnings("ignore::fuse.engine.host_calls.ShapeCapWarning")
-def test_what_the_cpu_refuses_is_refused_past_the_cap_too():
-    with recorder(shape_cap=2):
+def test_what_the_cpu_refuses_is_refused():
+    with recorder(tier="uncompiled"):
         for size in range(1, 9):
             torch.multinomial(weights(size), 1).cpu()
         with pytest.raises(RuntimeError, match="cannot sample n_sample > prob_dist"):
             torch.multinomial(weights(9), 9).cpu()
         with pytest.raises(RuntimeError, match="probability tensor contains either"):
             torch.multinomial(-weights(10), 1).cpu()
-        many = torch.ones(1, 2**24 + 1).to(DEVICE) * weights(11)[:1, :1]  # of a place past the cap
+        many = torch.ones(1, 2**24 + 1).to(DEVICE) * weights(11)[:1, :1]
         before = fuse.stats()["uncompiled_operations"]
         with pytest.raises(RuntimeError, match="number of categories cannot exceed"):
             torch.multinomial(many, 1).cpu()

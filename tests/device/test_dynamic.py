@@ -12,6 +12,9 @@ from torch import nn
 import fuse
 from fuse.device import lazy
 from tests.device.helpers import DEVICE, made, mode
+from tests.lanes import only_in
+
+pytestmark = only_in("compiled", "accelerator", reason="counts what numbers that move compile")
 
 STEPS = 9
 

@@ -15,7 +15,8 @@ from fuse import config
 from fuse.engine import debug
 from fuse.errors import ConfigError, HostFallbackError, NonFiniteError
 from fuse.trace.functional import find_overload
-from tests.device.helpers import run
+from tests.device.helpers import recorder, run
+from tests.lanes import only_in
 
 DEVICE = torch.device("tpu")
 
@@ -171,6 +172,7 @@ def test_a_device_that_does_not_exist():
         torch.ones(2, device="tpu:99")
 
 
+@only_in("compiled", "accelerator", reason="the CPU has kernels of it")
 @pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental:UserWarning")
 def test_a_dtype_the_backend_lacks_is_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("FUSE_HOST_FALLBACK", "error")
@@ -226,8 +228,6 @@ def test_an_environment_variable_with_an_unknown_value(
     ("variable", "read"),
     [
         ("FUSE_MAX_OPERATIONS", config.max_operations),
-        ("FUSE_SHAPE_CAP", config.shape_cap),
-        ("FUSE_BRIEF_TRACE", config.brief_calls),
         ("FUSE_IN_FLIGHT_BYTES", config.in_flight_bytes),
         ("FUSE_CACHE_LEASE_SECONDS", config.lease_seconds),
     ],
@@ -245,8 +245,7 @@ def test_the_largest_number_is_taken(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("FUSE_MAX_OPERATIONS", f"00{2**63 - 1}")
     assert config.max_operations() == 2**63 - 1
     code = "import torch; print(torch.ones(3, device='tpu').sum().item())"
-    settings = {"FUSE_MAX_OPERATIONS": str(2**63 - 1), "FUSE_SHAPE_CAP": str(2**32 - 1)}
-    assert run(code, **settings, FUSE_BRIEF_TRACE=str(2**63 - 1)) == "3.0\n"
+    assert run(code, FUSE_MAX_OPERATIONS=str(2**63 - 1)) == "3.0\n"
 
 
 OTHER_LAYOUTS: dict[str, tuple[Callable[[], object], str]] = {
@@ -381,3 +380,17 @@ def test_debug_stops_at_the_first_non_finite_result():
         assert x.tolist() == [1, 0]
     with fuse.DebugEager():
         assert x.log().tolist() == [0.0, float("-inf")]
+
+
+def test_an_interrupt_in_shape_inference_is_the_users():
+    def interrupted(x: torch.Tensor) -> torch.Tensor:
+        raise KeyboardInterrupt
+
+    library = torch.library.Library("fuse_interrupted", "FRAGMENT")
+    library.define("op(Tensor x) -> Tensor")
+    library.impl("op", lambda x: x * 1, "CPU")
+    library.impl("op", interrupted, "Meta")
+    x = torch.ones(2, device=DEVICE)
+    with recorder(tier="compiled"), pytest.raises(KeyboardInterrupt):
+        torch.ops.fuse_interrupted.op(x)
+    assert (x + 1).tolist() == [2, 2]

@@ -5,12 +5,14 @@ from __future__ import annotations
 import torch
 
 import fuse
+from tests.lanes import only_in
 
 
 def synchronised() -> int:
     return int(fuse.stats()["cuts"].get("synchronize", 0))
 
 
+@only_in("compiled", "accelerator", reason="counts cuts")
 def test_recording_an_event_hands_nothing_on() -> None:
     before = synchronised()
     x = torch.ones(3, device="tpu") + 1
@@ -28,6 +30,7 @@ def test_recording_an_event_hands_nothing_on() -> None:
     assert y.tolist() == [4.0] * 3
 
 
+@only_in("compiled", "accelerator", reason="counts cuts")
 def test_a_query_hands_on_what_came_before_and_nothing_else() -> None:
     torch.tpu.synchronize()
     before = synchronised()
@@ -45,6 +48,7 @@ def test_a_query_hands_on_what_came_before_and_nothing_else() -> None:
     assert x.tolist() == [3.0] * 4
 
 
+@only_in("compiled", "accelerator", reason="counts cuts")
 def test_an_event_that_times_waits() -> None:
     before = synchronised()
     torch.tpu.init()

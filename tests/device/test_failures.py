@@ -13,6 +13,9 @@ import fuse
 from fuse.device import lazy
 from fuse.errors import ExecutionError, RescueWarning
 from tests.device.helpers import DEVICE, compile_anew, mode, recorder
+from tests.lanes import only_in
+
+pytestmark = only_in("compiled", "accelerator", reason="chunks that fail")
 
 
 @pytest.fixture

@@ -10,6 +10,9 @@ import pytest
 
 from fuse.backends.xla.backend import create
 from tests.device.helpers import run
+from tests.lanes import only_in
+
+pytestmark = only_in("compiled", "accelerator", reason="bounds of what is compiled")
 
 PROGRAMS = """
 import gc, itertools, json
@@ -69,6 +72,7 @@ from fuse.device import lazy
 
 x = torch.linspace(-1, 1, 16).to("tpu")
 given_back = []
+lazy.core().set_tier(1)  # recorded at once, compiled in the background
 lazy.engine().backend.give_back = lambda: given_back.append(None)
 for chosen in itertools.product((torch.sin, torch.cos, torch.tanh, torch.neg), repeat=3):
     value = x
@@ -87,6 +91,7 @@ print(json.dumps([made, fuse.stats()["prunes"], len(given_back), *alive, *held])
 """
 
 
+@only_in("compiled", reason="elsewhere executables are waited for")
 def test_what_is_made_for_streams_that_do_not_come_back_is_bounded():
     """Their plans are forgotten before they run a second time, which would take what was made."""
     entries = 6
@@ -94,9 +99,7 @@ def test_what_is_made_for_streams_that_do_not_come_back_is_bounded():
         ONCE,
         FUSE_CACHE="off",
         FUSE_CACHE_ENTRIES=str(entries),
-        FUSE_COMPILE="background",
-        FUSE_SIGHTINGS="0",
-        FUSE_BRIEF_TRACE="0",
+        FUSE_TIER="auto",
     )
     made, prunes, given_back, alive, futures, held, size = json.loads(printed.splitlines()[-1])
     assert made == 64 and prunes > 3
@@ -161,17 +164,19 @@ for length, chosen in enumerate(itertools.product(steps, repeat=3), 1):
         value = step(value)
     value.sum().item()
 stats = fuse.stats()
-print(json.dumps([stats["prunes"], compiled, stats["shape_caps"]]))
+print(json.dumps([stats["prunes"], compiled]))
 """
 
 
 @pytest.mark.slow
-def test_a_place_whose_shapes_change_stays_uncompiled():
-    printed = run(CHANGING, FUSE_CACHE="off", FUSE_SHAPE_CAP="8")
-    prunes, compiled, capped = json.loads(printed.splitlines()[-1])
-    assert prunes > 1
-    assert compiled <= 12
-    assert capped == {"mul.Tensor": 1}
+@pytest.mark.parametrize("tier", ["compiled", "auto"])
+def test_sizes_that_change_while_the_trie_is_pruned(tier: str):
+    printed = run(CHANGING, FUSE_CACHE="off", FUSE_TIER=tier)
+    prunes, compiled = json.loads(printed.splitlines()[-1])
+    if tier == "auto":
+        assert compiled == 0
+    else:
+        assert prunes > 1 and compiled == 64
 
 
 GROWTH = """
@@ -206,6 +211,7 @@ print(json.dumps([max(held), tier, used() - before, fuse.stats()["compiles"]]))
 """
 
 
+@only_in("compiled", reason="known of the CPU platform alone")
 @pytest.mark.skipif(
     not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="this C library does not tell what is used"
 )

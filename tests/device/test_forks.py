@@ -74,7 +74,7 @@ def test_a_forked_child_is_told_to_spawn_at_its_first_use(name: str):
 
 @pytest.mark.parametrize("use", slow_but(["step()"], ["plain + 1", "step()", "plain.sum().item()"]))
 def test_it_is_told_where_streams_are_known_and_calls_run_uncompiled(use: str):
-    assert fork(use, steps=7, FUSE_BRIEF_TRACE="32") == "7 8.0\n"
+    assert fork(use, steps=7, FUSE_TIER="uncompiled") == "7 8.0\n"
 
 
 @pytest.mark.parametrize(

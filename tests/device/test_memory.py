@@ -11,6 +11,7 @@ from torch import nn
 
 from fuse.device import lazy
 from tests.device.helpers import DEVICE
+from tests.lanes import only_in
 
 TOO_MUCH: dict[str, Callable[[], object]] = {
     "a factory": lambda: torch.ones(2**40, device=DEVICE),
@@ -63,6 +64,7 @@ def test_values_that_live_together_are_bounded(rounds: int):
             assert (torch.ones(1 << 21, device=DEVICE) + 1)[7].item() == 2.0
 
 
+@only_in("compiled", "accelerator", reason="uncompiled, memory is asked of the system")
 def test_a_known_call_is_refused_as_well():
     def program(size: int) -> torch.Tensor:
         return torch.ones(size, 1, device=DEVICE) * torch.ones(1, size, device=DEVICE)

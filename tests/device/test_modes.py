@@ -8,6 +8,7 @@ from torch import nn
 
 import fuse
 from tests.device.helpers import DEVICE
+from tests.lanes import only_in
 
 MODES = {"debug": fuse.DebugEager, "strict": fuse.StrictEager, "fused": fuse.FusedEager}
 
@@ -52,6 +53,7 @@ def chunks_of(name: str) -> int:
         return int(fuse.stats()["chunks"] - before)
 
 
+@only_in("compiled", "accelerator", reason="counts chunks")
 def test_fused_runs_one_chunk_where_the_others_run_one_an_operation():
     assert chunks_of("fused") == 1
     assert chunks_of("strict") == 4

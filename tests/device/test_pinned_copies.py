@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import fuse
 from bench.prefetching import prefetching
 from tests.device.helpers import DEVICE, made
+from tests.lanes import only_in
 
 LARGE = 8 << 20  # elements: copying them takes milliseconds
 SECONDS = 60.0  # longer than any of them takes
@@ -168,6 +169,7 @@ def test_a_conversion_that_fails_does_so_at_the_call() -> None:
     assert target.sum().item() == LARGE
 
 
+@only_in("compiled", "accelerator", reason="counts what is compiled")
 def test_what_is_compiled_does_not_depend_on_when_copies_end() -> None:
     source, compiled = pinned(), []
     for number in range(6):

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.device.helpers import finish, run, start
+from tests.lanes import only_in
 from tests.marks import slow_but
 
 IMPORT = """
@@ -111,6 +112,7 @@ print(caught)
 """
 
 
+@only_in("compiled", "accelerator", reason="interrupts a compile")
 def test_control_c_during_a_compile_and_a_run_leaves_the_device_usable():
     assert run(INTERRUPTED) == "2\n"
 

@@ -13,6 +13,7 @@ from fuse.backends.xla.platform import Platform
 from fuse.backends.xla.rules.matmul import precision
 from fuse.device import lazy
 from tests.device.helpers import DEVICE
+from tests.lanes import only_in
 
 
 @pytest.mark.parametrize("name", ["tpu", "gpu"])
@@ -30,6 +31,7 @@ def test_float32_products_follow_pytorch_elsewhere(name: str) -> None:
     assert found == ["HIGHEST", "HIGH", "DEFAULT"]
 
 
+@only_in("compiled", "default", reason="here is the CPU platform")
 def test_a_backend_elsewhere_names_the_setting_in_its_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     backend = lazy.engine().backend
     assert backend.setting() == ""
@@ -38,6 +40,7 @@ def test_a_backend_elsewhere_names_the_setting_in_its_keys(monkeypatch: pytest.M
     assert backend.setting() == backend.fingerprint()["float32 products"] == "highest"
 
 
+@only_in("compiled", "accelerator", reason="counts executables")
 def test_a_known_stream_takes_the_executables_of_the_setting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -17,6 +17,9 @@ from torch import nn
 import fuse
 from fuse.device import lazy
 from tests.device.helpers import DEVICE, Block, made, recorder, run
+from tests.lanes import only_in
+
+pytestmark = only_in("compiled", "accelerator", reason="counts what programs compile")
 
 
 @pytest.fixture
@@ -65,7 +68,7 @@ def test_a_thousand_steps_of_training_make_nothing_after_the_first() -> None:
     model = nn.Sequential(nn.Linear(6, 8), nn.GELU(), nn.LayerNorm(8), nn.Linear(8, 3)).to(DEVICE)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     losses = []
-    with recorder(shape_cap=8):
+    with recorder():
         for step in range(TRAINING_STEPS):
             if step == 80:
                 before = made()
@@ -106,7 +109,7 @@ def test_two_epochs_over_minibatches_make_nothing_after_the_third_step() -> None
         (model(data[start : start + 4]) - wanted[start : start + 4]).square().mean().backward()
         optimizer.step()
 
-    with recorder(shape_cap=8):
+    with recorder():
         assert made_after(24, step) == 0
 
 
@@ -127,7 +130,7 @@ def test_decoding_into_a_preallocated_cache_makes_nothing_after_the_third_step()
         mixed = (scores.softmax(-1).unsqueeze(1) @ values).squeeze(1)
         tokens.append(int((mixed @ embed.weight.t()).argmax()))
 
-    with recorder(shape_cap=8):
+    with recorder():
         assert made_after(length, step) == 0
     assert keys.abs().sum(-1).min().item() > 0  # every position was written
 
@@ -146,6 +149,33 @@ def test_a_loop_without_reads_is_bounded_in_traces_and_memory() -> None:
                 memory.append(torch.tpu.memory_allocated())
         assert seen[1:] == seen[:1] * 3
         assert max(memory) <= 1 << 20
+
+
+def test_a_model_of_fixed_shapes_over_a_growing_sequence() -> None:
+    """What grows is set apart, so that the model is compiled with it and once without it."""
+    torch.manual_seed(0)
+    layers = [layer for _ in range(6) for layer in (nn.Linear(8, 8), nn.Tanh())]
+    model = nn.Sequential(nn.Embedding(16, 8), *layers, nn.Linear(8, 16))
+
+    def generate(device: torch.device) -> list[int]:
+        net = model.to(device)
+        sequence = torch.zeros(1, 1, dtype=torch.long, device=device)
+        with torch.no_grad():
+            for _ in range(7):
+                found = net(sequence[:, -1:]).argmax(-1)
+                sequence = torch.cat([sequence, found], 1)
+                assert 0 <= sequence[0, -1].item() < 16
+        return sequence.tolist()
+
+    expected = generate(torch.device("cpu"))
+    with recorder(tier="compiled"):
+        for _ in range(3):
+            told = fuse.explain(generate, DEVICE).to_dict()
+            assert generate(DEVICE) == expected
+    chunks = [chunk for trace in told["traces"] for chunk in trace["chunks"]]
+    models = [one["executable"] for one in chunks if len(one["operations"]) > 12]
+    # The first trace also makes the sequence, the second is the first of its form.
+    assert len(models) == 7 and len(set(models)) == 3
 
 
 KEYS = """

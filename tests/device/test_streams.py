@@ -17,6 +17,7 @@ from fuse.errors import ExecutionError
 from tests.device.helpers import DEVICE, compile_anew, made, mode, recorder, run
 from tests.device.test_failures import failing
 from tests.device.test_threads import SECONDS, together
+from tests.lanes import only_in
 
 SIZES = ((8, 16, 4), (12, 24, 3), (6, 10, 2), (20, 9, 5))
 STEPS = 30
@@ -142,6 +143,7 @@ def test_what_one_thread_has_recorded_another_reads_and_computes_with(chosen: st
         assert other.tolist() == [2.0, 5.0, 8.0]
 
 
+@only_in("compiled", "accelerator", reason="counts traces")
 def test_reading_on_the_host_hands_on_the_stream_that_made_it_and_no_other():
     torch.tpu.synchronize()
     held: list[torch.Tensor] = []
@@ -232,6 +234,7 @@ def test_a_number_begins_to_vary_while_another_stream_stands_past_it(rounds: int
                 assert (rest >= 0).all() and (rest < width).all() and rest.std() > 0
 
 
+@only_in("compiled", "accelerator", reason="counts traces")
 def test_a_stream_and_an_event_hand_on_what_is_theirs_alone():
     torch.tpu.synchronize()
     side = torch.tpu.Stream()
@@ -256,6 +259,7 @@ def test_a_stream_and_an_event_hand_on_what_is_theirs_alone():
     assert (main.tolist(), later.tolist()) == ([2.0] * 3, [6.0] * 3)
 
 
+@only_in("compiled", "accelerator", reason="counts traces")
 def test_synchronising_the_device_hands_on_every_stream():
     torch.tpu.synchronize()
     held = [torch.ones(2, device=DEVICE) + 1]
@@ -295,6 +299,7 @@ def test_a_backward_pass_runs_on_the_stream_of_its_forward():
     assert torch.tpu.current_stream() == own
 
 
+@only_in("compiled", "accelerator", reason="a chunk that fails or stops")
 def test_a_chunk_that_fails_takes_nothing_of_other_streams():
     side = torch.tpu.Stream()
     x = torch.arange(3.0, device=DEVICE)
@@ -312,6 +317,7 @@ def test_a_chunk_that_fails_takes_nothing_of_other_streams():
         assert (good + x).tolist() == [0.0, 3.0, 6.0]
 
 
+@only_in("compiled", "accelerator", reason="a chunk that fails or stops")
 def test_the_device_goes_on_where_another_stream_fails_for_a_reader():
     side = torch.tpu.Stream()
     x = torch.arange(3.0, device=DEVICE)
@@ -326,6 +332,7 @@ def test_the_device_goes_on_where_another_stream_fails_for_a_reader():
     assert torch.stack([mine, x]).tolist() == [[0.0, 5.0, 10.0], [0.0, 1.0, 2.0]]
 
 
+@only_in("compiled", "accelerator", reason="counts traces")
 def test_known_calls_are_forgotten_under_open_traces():
     side = torch.tpu.Stream()
     core = lazy.core()
@@ -415,6 +422,7 @@ def test_a_process_ends_with_unfinished_work_on_several_streams():
     assert json.loads(f"[{out.replace('] [', '], [')}]") == [[2.0] * 3, [3.0] * 3, [5.0] * 3]
 
 
+@only_in("compiled", "accelerator", reason="a chunk that fails or stops")
 def test_waiting_for_a_reader_does_not_stop_another_thread():
     """A thread that records goes on while others record, read and are waited for."""
     done = threading.Event()

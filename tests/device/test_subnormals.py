@@ -41,17 +41,18 @@ def test_on_numpy() -> None:
     assert not flushes()
 
 
-def test_in_brief_traces() -> None:
-    with recorder(brief_calls=32):
-        assert [positive() for _ in range(4)] == [False] * 4
+def test_uncompiled() -> None:
+    with recorder(tier="uncompiled"):
         assert host_calls(lambda: [positive() for _ in range(4)]) > 0
         assert positive() is False
     assert not flushes()
 
 
 @pytest.mark.parametrize("length", [7, MANY])
-def test_where_shapes_keep_changing(ragged: Callable[..., torch.Tensor], length: int) -> None:
-    x = ragged(length)
+def test_uncompiled_calls_of_each_form(
+    uncompiled: Callable[..., torch.Tensor], length: int
+) -> None:
+    x = uncompiled(length)
     x[:] = torch.full((length,), TINY)
     found: list[torch.Tensor] = []
     assert host_calls(lambda: found.extend([x > 0, x * 2, x + x])) > 0  # boxed, and unboxed
@@ -103,7 +104,7 @@ def test_the_block_restores_what_it_found() -> None:
 def test_a_users_own_setting_stays() -> None:
     torch.set_flush_denormal(True)
     try:
-        with recorder(brief_calls=32):
+        with recorder(tier="uncompiled"):
             assert [positive() for _ in range(6)] == [False] * 6
         assert flushes()
     finally:

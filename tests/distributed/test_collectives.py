@@ -296,17 +296,17 @@ def parts(rank: int, size: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "compiles", "form"),
+    ("size", "tier", "form"),
     [
-        (2, "background", "auto"),
+        (2, "auto", "auto"),
         *(
             pytest.param(*one, marks=pytest.mark.slow)
-            for one in ((3, "wait", "auto"), (2, "background", "xla"))
+            for one in ((3, "compiled", "auto"), (2, "auto", "xla"))
         ),
     ],
 )
-def test_parts_of_tensors(size: int, compiles: str, form: str) -> None:
-    passes(parts, size, seconds=200, FUSE_COMPILE=compiles, FUSE_COLLECTIVES=form)
+def test_parts_of_tensors(size: int, tier: str, form: str) -> None:
+    passes(parts, size, seconds=200, FUSE_TIER=tier, FUSE_COLLECTIVES=form)
 
 
 def profiled(rank: int, size: int) -> None:

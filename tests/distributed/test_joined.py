@@ -18,7 +18,7 @@ from fuse.errors import FuseError
 from tests.distributed.programs import Model, batch
 from tests.distributed.ranks import passes
 
-SETTINGS = {"FUSE_COLLECTIVES": "xla", "FUSE_BRIEF_TRACE": "0"}
+SETTINGS = {"FUSE_COLLECTIVES": "xla", "FUSE_TIER": "compiled"}
 
 
 def stepper(model: nn.Module, rank: int) -> Callable[[], None]:

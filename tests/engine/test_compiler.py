@@ -264,8 +264,23 @@ def test_a_long_compile_is_told(executables: Executables, monkeypatch: pytest.Mo
     assert "0 of 1 chunks done" in screen.getvalue()
 
 
-def test_only_two_ways_of_compiling_exist(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert config.compile_mode() == "wait"
-    monkeypatch.setenv("FUSE_COMPILE", "later")
-    with pytest.raises(ConfigError, match="'wait', 'background'"):
-        config.compile_mode()
+def test_the_setting_of_tiers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FUSE_TIER", raising=False)
+    assert config.tier() == "auto"
+    for name in ("compiled", "uncompiled"):
+        monkeypatch.setenv("FUSE_TIER", name)
+        assert config.tier() == name
+    monkeypatch.setenv("FUSE_TIER", "later")
+    with pytest.raises(ConfigError, match="'auto', 'compiled', 'uncompiled'"):
+        config.tier()
+
+
+def test_settings_of_before_are_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FUSE_TIER", raising=False)
+    monkeypatch.setenv("FUSE_COMPILE", "wait")
+    config.warn_of_old_names.cache_clear()
+    with pytest.warns(FutureWarning, match="FUSE_COMPILE is no setting any more: FUSE_TIER=comp"):
+        assert config.tier() == "compiled"
+    assert config.tier() == "compiled"  # warned about by now
+    monkeypatch.setenv("FUSE_COMPILE", "background")
+    assert config.tier() == "auto"

@@ -2,7 +2,7 @@
 
 Each is run ``RUNS`` times on the device and compared with the CPU after every run, since a known
 stream goes other ways than a new one. What fails is made small by hypothesis and printed; settings
-and backend are taken from the environment, as in ``FUSE_BACKEND=numpy FUSE_SHAPE_CAP=2``.
+and backend are taken from the environment, as in ``FUSE_BACKEND=numpy FUSE_TIER=uncompiled``.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 import fuse
+from fuse.device import lazy
 from tests.fuzz.program import Program, Step, execute
 from tests.fuzz.serving import resident
 from tests.fuzz.steps import BITS, KINDS, SMOOTH
@@ -86,8 +87,12 @@ def main() -> None:
     parser.add_argument("--programs", type=int, default=500)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--mode", default="fused", choices=("debug", "strict", "fused"))
+    parser.add_argument("--whole", type=int, help="operations up to which a trace is one chunk")
+    parser.add_argument("--no-ahead", action="store_true", help="no chunk is started ahead")
     given_ = parser.parse_args()
     os.environ.setdefault("FUSE_HOST_FALLBACK", "silent")
+    planning = lazy.engine().planning
+    planning.whole, planning.ahead = given_.whole, not given_.no_ahead
     torch.manual_seed(0)
     fuse.set_mode(given_.mode)
     sys.exit(bool(campaign(given_.programs, given_.seed)))

@@ -1,9 +1,9 @@
 """What a process holds after random programs: ``python -m tests.fuzz.memory 10000``.
 
 Every program is run ``RUNS`` times on the device, and every tenth is waited for until nothing is
-being compiled. Settings are taken from the environment: with ``FUSE_COMPILE=background
-FUSE_SIGHTINGS=0 FUSE_BRIEF_TRACE=0 FUSE_SHAPE_CAP=0`` each program is compiled. Prints a line of
-JSON for every hundred programs, and one in the end.
+being compiled. Settings are taken from the environment; each program is compiled, with
+``FUSE_TIER=auto`` in the background. Prints a line of JSON for every hundred programs, and one in
+the end.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 
 import fuse
+from fuse.config import TIERS
+from fuse.device import lazy
 from tests.fuzz.program import Program, Step, execute
 from tests.fuzz.serving import resident
 from tests.fuzz.steps import BITS, KINDS, SMOOTH
@@ -73,6 +75,7 @@ def main() -> None:
     os.environ.setdefault("FUSE_HOST_FALLBACK", "silent")
     chance = random.Random(seed)
     torch.manual_seed(0)
+    lazy.core().set_tier(TIERS.index("compiled"))  # recorded at once
     with ThreadPoolExecutor(1) as elsewhere:
         for at in range(1, number + 1):
             program = drawn(chance)

@@ -69,25 +69,25 @@ def test_what_was_found(name: str, backend: str, monkeypatch: pytest.MonkeyPatch
         fuse.set_backend(before)
 
 
-SETTINGS = {
-    "as users have it": {"FUSE_SHAPE_CAP": "8", "FUSE_BRIEF_TRACE": "32"},
-    "changing shapes": {"FUSE_SHAPE_CAP": "1", "FUSE_BRIEF_TRACE": "0"},
-    "brief": {"FUSE_BRIEF_TRACE": "200"},
-    "not ahead, short traces": {"FUSE_START_AHEAD": "0", "FUSE_MAX_OPERATIONS": "3"},
-    "small chunks": {"FUSE_WHOLE_TRACE": "2"},
-    "in the background": {"FUSE_COMPILE": "background"},
+IN_BACKGROUND = {"FUSE_TIER": "auto"}
+SETTINGS: dict[str, tuple[list[str], dict[str, str]]] = {
+    "as users have it": ([], IN_BACKGROUND),
+    "uncompiled": ([], {"FUSE_TIER": "uncompiled"}),
+    "not ahead, short traces": (["--no-ahead"], {"FUSE_MAX_OPERATIONS": "3"}),
+    "small chunks": (["--whole", "2"], {}),
 }
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SETTINGS)
 def test_other_settings(name: str) -> None:
+    options, environment = SETTINGS[name]
     done = subprocess.run(
-        [sys.executable, "-m", "tests.fuzz.campaign", "--programs", "100", "--seed", "7"],
+        [sys.executable, "-m", "tests.fuzz.campaign", "--programs", "100", "--seed", "7", *options],
         capture_output=True,
         text=True,
         timeout=550,
-        env=os.environ | SETTINGS[name],
+        env=os.environ | environment,
         cwd=Path(__file__).parents[2],
         check=False,
     )
@@ -107,8 +107,7 @@ def test_memory_stays_within_its_bound(tmp_path: Path) -> None:
         text=True,
         timeout=1100,
         env=os.environ
-        | SETTINGS["in the background"]
-        | {"FUSE_SIGHTINGS": "0", "FUSE_BRIEF_TRACE": "0", "FUSE_SHAPE_CAP": "0"}
+        | IN_BACKGROUND
         | {"FUSE_CACHE_ENTRIES": "128", "FUSE_CACHE_BYTES": str(bound)}
         | {"FUSE_CACHE_DIR": str(tmp_path)},
         cwd=Path(__file__).parents[2],
@@ -128,7 +127,7 @@ def test_threads_that_serve_random_shapes() -> None:
         capture_output=True,
         text=True,
         timeout=550,
-        env=os.environ | SETTINGS["as users have it"] | SETTINGS["in the background"],
+        env=os.environ | IN_BACKGROUND,
         cwd=Path(__file__).parents[2],
         check=False,
     )

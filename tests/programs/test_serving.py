@@ -17,6 +17,7 @@ from fuse.examples import chargpt
 from fuse.examples.continuous_batching import Batcher
 from fuse.examples.serving import Server, trained_model
 from fuse.examples.static_cache import BUCKETS, StaticCache, bucket_of
+from tests.lanes import only_in
 
 REQUESTS = 40
 SLOTS = 4
@@ -48,6 +49,7 @@ def asked(port: int, body: str | bytes, path: str = "/generate") -> tuple[int, d
         return response.status, json.loads(response.read())
 
 
+@only_in("compiled", "accelerator", reason="counts what is compiled")
 def test_answers_are_the_models_own_and_executables_few() -> None:
     text = chargpt.load_data("cpu")
     # The second half asks for what the first has: texts of every length and other characters.

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 import fuse
 from fuse.backends.numpy.rules.registry import RULES, RuleContext
 from fuse.report.difference import TOLERANCE, Summary, gap, tolerances
+from tests.device.helpers import recorder
 
 DEVICE = torch.device("tpu")
 
@@ -139,16 +140,9 @@ def test_random_operators_draw_the_same(dtype: torch.dtype) -> None:
         assert found.skipped == ()
 
 
-def test_shapes_that_keep_changing_are_compared_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A place past its cap would run on the CPU's kernels: not while comparing."""
-    engine, core = fuse.device.lazy.engine(), fuse.device.lazy.core()
-    monkeypatch.setenv("FUSE_SHAPE_CAP", "2")
-    core.set_shape_cap(engine.shape_cap)
-    try:
+def test_what_would_run_uncompiled_is_compared_too() -> None:
+    with recorder(tier="uncompiled"):
         found = fuse.compare(lambda: [torch.ones(n, device=DEVICE).exp() for n in range(1, 6)])
-    finally:
-        monkeypatch.undo()
-        core.set_shape_cap(engine.shape_cap)
     assert found.agrees
     assert found.operations == 10
 

@@ -108,19 +108,20 @@ def test_what_the_target_cannot_run_runs_on_the_host_and_is_named(fake: Make) ->
 def test_plans_are_the_targets_also_where_this_machine_would_run_uncompiled(
     fake: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("FUSE_BRIEF_TRACE", "32")
-    monkeypatch.setenv("FUSE_SHAPE_CAP", "8")
     fake()
     engine = lazy.engine()
+    monkeypatch.setenv("FUSE_TIER", "auto")
+    monkeypatch.setattr(engine.planning.compiler, "background", True)
+    assert engine.tier == "auto"
     targeted = engine.open_target("fake")
     lazy.set_target(targeted)
-    assert (engine.brief_calls, engine.shape_cap) == (0, 0)
+    assert engine.tier == "compiled"
     for size in range(2, 14):
         (torch.ones(size).to("tpu") * 2).sum().item()
     lazy.set_target(None)
-    assert (engine.brief_calls, engine.shape_cap) == (32, 8)
-    lazy.core().set_brief_calls(0)
-    lazy.core().set_shape_cap(0)
+    assert engine.tier == "auto"
+    monkeypatch.undo()
+    lazy.bound_uncompiled(lazy.core(), engine)
     assert len(targeted.plans) == 12
 
 

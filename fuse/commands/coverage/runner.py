@@ -27,9 +27,7 @@ ENTRIES_A_WORKER = 150
 ENVIRONMENT = {
     "FUSE_HOST_FALLBACK": "silent",  # counted, not printed
     # Everything compiles: nothing runs on the CPU's kernels instead.
-    "FUSE_BRIEF_TRACE": "0",
-    "FUSE_COMPILE": "wait",
-    "FUSE_SHAPE_CAP": "0",
+    "FUSE_TIER": "compiled",
     "OMP_NUM_THREADS": "1",
 }
 

@@ -185,6 +185,13 @@ bool Recorder::run_on_meta(const c10::OperatorHandle& op, torch::jit::Stack& sta
     }
     PyErr_Clear();
     refusal_ = error.what();
+  } catch (pybind11::error_already_set& error) { // the same, from where PyTorch calls by pybind11
+    GilGuard gil;
+    refusal_ = error.what();
+    if (!error.matches(PyExc_Exception)) {
+      error.restore();
+      throw_python_error();
+    }
   } catch (const std::exception& error) {
     refusal_ = error.what();
   }

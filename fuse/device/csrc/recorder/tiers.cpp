@@ -23,12 +23,16 @@ tiering::Nanoseconds now() {
       .count();
 }
 
+// Leaves the rows of no group undefined on the CPU; they are zeros on the device.
+constexpr const char* kUndefinedRows = "aten::_grouped_mm";
+
 // Whether the CPU computes the operator. What draws random numbers is drawn by the device.
 bool runs_on_cpu(const c10::OperatorHandle& op, const OpInfo& info) {
   using Known = OpInfo::Known;
   Known known = info.on_cpu.load(std::memory_order_relaxed);
   if (known == Known::Unknown) {
     const bool runs = op.schema().getNamespace() == "aten" && // others' may be programs, too
+        op.schema().name() != kUndefinedRows &&
         op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
     known = runs ? Known::Yes : Known::No;
     info.on_cpu.store(known, std::memory_order_relaxed);

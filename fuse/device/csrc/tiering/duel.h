@@ -37,6 +37,9 @@ class Duel {
     }
     Turn& turn = turns_[turn_];
     apart_ = own ? 0 : apart_ + 1;
+    if (turn_ % 2 == 0 && apart_ <= kApart) {
+      lost_ += std::min(took, kMostLost * usual) - usual;
+    }
     if (turn.rounds > 0 && apart_ <= kApart) {
       turn.took += std::min(took, 8 * usual);
       turn.usual += usual;
@@ -61,7 +64,7 @@ class Duel {
     std::sort(found.begin(), found.end());
     return found[found.size() / 2];
   }
-  // A round of the loop in either tier, and what all turns of the other took longer.
+  // A round of the loop in either tier.
   Nanoseconds round(bool other) const {
     Nanoseconds took = 0, rounds = 0;
     for (size_t at = other ? 0 : 1; at < turn_; at += 2) {
@@ -70,19 +73,17 @@ class Duel {
     }
     return took / std::max<Nanoseconds>(rounds, 1);
   }
+  // What all turns of the other tier took longer, their first rounds too. What is compared is
+  // bounded more tightly, for pauses.
   Nanoseconds lost() const {
-    Nanoseconds took = 0, usual = 0;
-    for (size_t at = 0; at < turn_; at += 2) {
-      took += turns_[at].took;
-      usual += turns_[at].usual;
-    }
-    return std::max<Nanoseconds>(took - usual, 0);
+    return std::max<Nanoseconds>(lost_, 0);
   }
 
  private:
   static constexpr size_t kTurns = 6;
   static constexpr int64_t kRounds = 3; // that count, at least, in a turn
   static constexpr double kPlain = 1.4;
+  static constexpr int64_t kMostLost = 256; // times the usual: more is a pause
   static constexpr uint32_t kApart = 64; // segments after the last of the kind: another loop's
 
   struct Turn {
@@ -101,6 +102,7 @@ class Duel {
   Nanoseconds least_ = 0; // a turn takes at least
   std::array<Turn, kTurns> turns_{};
   size_t turn_ = 0;
+  Nanoseconds lost_ = 0;
   uint32_t apart_ = 0;
 };
 

@@ -113,7 +113,8 @@ at::Tensor rows_of(
     c10::SymInt padding,
     bool by,
     bool sparse) {
-  if (weight.dim() != 2 || !indices.is_contiguous()) {
+  const bool numbers = indices.scalar_type() == at::kLong || indices.scalar_type() == at::kInt;
+  if (weight.dim() != 2 || !indices.is_contiguous() || !numbers) {
     return at::native::embedding_symint(weight, indices, std::move(padding), by, sparse);
   }
   at::Tensor rows = at::cpu::index_select(weight, 0, reshaped(indices, indices.numel()));
