@@ -40,5 +40,6 @@
 #include "uncompiled/host_draws.cpp" // NOLINT
 #include "uncompiled/host_philox.cpp" // NOLINT
 #include "uncompiled/host_values.cpp" // NOLINT
+#include "uncompiled/signature.cpp" // NOLINT
 #include "uncompiled/unboxed.cpp" // NOLINT
 #include "uncompiled/whole.cpp" // NOLINT
