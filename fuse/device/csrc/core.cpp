@@ -37,6 +37,7 @@
 #include "uncompiled/first_sight.cpp" // NOLINT
 #include "uncompiled/fresh_copy.cpp" // NOLINT
 #include "uncompiled/host.cpp" // NOLINT
+#include "uncompiled/host_cells.cpp" // NOLINT
 #include "uncompiled/host_draws.cpp" // NOLINT
 #include "uncompiled/host_philox.cpp" // NOLINT
 #include "uncompiled/host_values.cpp" // NOLINT

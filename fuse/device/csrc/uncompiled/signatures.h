@@ -17,8 +17,9 @@ FUSE_SIGNATURE(
     std::vector<at::Tensor>(
         at::TensorList,
         at::ArrayRef<at::Scalar>)) // _foreach_clamp_max.ScalarList, _foreach_div.ScalarList
-FUSE_SIGNATURE(std::vector<at::Tensor>(at::TensorList, const at::Scalar&)) // _foreach_clamp_max.Scalar,
-                                                                           // _foreach_div.Scalar
+FUSE_SIGNATURE(
+    std::vector<at::Tensor>(at::TensorList, const at::Scalar&)) // _foreach_clamp_max.Scalar,
+                                                                // _foreach_div.Scalar
 FUSE_SIGNATURE(void(at::TensorList, at::ArrayRef<at::Scalar>)) // _foreach_clamp_max_.ScalarList,
                                                                // _foreach_div_.ScalarList
 FUSE_SIGNATURE(
@@ -41,8 +42,9 @@ FUSE_SIGNATURE(
     std::tuple<at::Tensor, at::Tensor>(const at::Tensor&, int64_t, bool)) // max.dim, sort
 FUSE_SIGNATURE(
     at::Tensor&(at::Tensor&, const at::Scalar&, const at::Scalar&)) // hardtanh_, threshold_
-FUSE_SIGNATURE(at::Tensor&(at::Tensor&, const at::Tensor&, const at::Scalar&)) // masked_fill_.Scalar,
-                                                                               // sub_.Tensor
+FUSE_SIGNATURE(
+    at::Tensor&(at::Tensor&, const at::Tensor&, const at::Scalar&)) // masked_fill_.Scalar,
+                                                                    // sub_.Tensor
 FUSE_SIGNATURE(
     at::Tensor&(
         at::Tensor&,
@@ -67,10 +69,12 @@ FUSE_SIGNATURE(
         at::Tensor&, int64_t, const at::Tensor&, const at::Tensor&)) // index_copy_, scatter_add_
 FUSE_SIGNATURE(at::Tensor(const at::Tensor&, int64_t, bool)) // any.dim, _log_softmax
 FUSE_SIGNATURE(
-    std::vector<at::Tensor>(at::TensorList, at::TensorList, const at::Scalar&)) // _foreach_lerp.Scalar,
-                                                                                // _foreach_add.List
-FUSE_SIGNATURE(at::Tensor&(at::Tensor&, const at::Tensor&, const at::Tensor&)) // masked_fill_.Tensor,
-                                                                               // masked_scatter_
+    std::vector<at::Tensor>(
+        at::TensorList, at::TensorList, const at::Scalar&)) // _foreach_lerp.Scalar,
+                                                            // _foreach_add.List
+FUSE_SIGNATURE(
+    at::Tensor&(at::Tensor&, const at::Tensor&, const at::Tensor&)) // masked_fill_.Tensor,
+                                                                    // masked_scatter_
 FUSE_SIGNATURE(at::Tensor(const at::Tensor&, std::optional<at::ScalarType>)) // prod, sum
 FUSE_SIGNATURE(at::Tensor(const at::Tensor&, at::IntArrayRef, bool)) // amin, logsumexp
 FUSE_SIGNATURE(
@@ -772,3 +776,18 @@ FUSE_SIGNATURE(
         const std::optional<at::Tensor>&)) // _fused_sgd_
 FUSE_SIGNATURE(void(at::TensorList, at::TensorList, bool)) // _foreach_copy_
 FUSE_SIGNATURE(void(at::TensorList, const at::Tensor&, const at::Scalar&)) // _foreach_add_.Tensor
+FUSE_SIGNATURE(
+    std::tuple<at::Tensor, at::Tensor, at::Tensor>(
+        const at::Tensor&,
+        const at::Tensor&,
+        const at::Tensor&,
+        const std::optional<at::Tensor>&,
+        const std::optional<at::Tensor>&)) // _thnn_fused_lstm_cell
+FUSE_SIGNATURE(
+    std::tuple<at::Tensor, at::Tensor, at::Tensor>(
+        const std::optional<at::Tensor>&,
+        const std::optional<at::Tensor>&,
+        const at::Tensor&,
+        const at::Tensor&,
+        const at::Tensor&,
+        bool)) // _thnn_fused_lstm_cell_backward_impl
