@@ -13,7 +13,7 @@ from fuse.native.build import Library, load_module
 CORE = Library(
     label="the native core",
     sources=Path(__file__).parent / "csrc",
-    units=("core.cpp", "device/autocast.cpp"),
+    units=("core.cpp", "device/autocast.cpp", "uncompiled/unboxed_kernels.cpp"),
     links=("torch_python", "torch_cpu", "c10"),
 )
 

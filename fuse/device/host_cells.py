@@ -1,4 +1,5 @@
-"""CPU kernels of the recurrent cells that PyTorch fuses on every device but the CPU.
+"""CPU kernels of the GRU cell that PyTorch fuses on every device but the CPU; the LSTM's is the
+native core's.
 
 The device records them as one operation, for which the CPU has none. A call that runs on the host
 all the same, because the shapes at its place keep changing, needs one. The workspace that they
@@ -16,53 +17,6 @@ import torch
 from fuse.device.host_attention import wide
 
 Optional = torch.Tensor | None
-
-
-def lstm_cell(
-    input_gates: torch.Tensor,
-    hidden_gates: torch.Tensor,
-    cx: torch.Tensor,
-    input_bias: Optional = None,
-    hidden_bias: Optional = None,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """``hy[B, H]``, ``cy[B, H]`` and the activated gates i, f, g, o as ``workspace[B, 4H]``."""
-    gates = _biased(input_gates, input_bias) + _biased(hidden_gates, hidden_bias)
-    i, f, g, o = gates.chunk(4, 1)
-    i, f, g, o = i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()
-    cy = torch.addcmul(i * g, f, wide(cx))
-    dtype = input_gates.dtype
-    return (o * cy.tanh()).to(dtype), cy.to(dtype), torch.cat([i, f, g, o], 1).to(dtype)
-
-
-def lstm_cell_backward(
-    grad_hy: Optional,
-    grad_cy: Optional,
-    cx: torch.Tensor,
-    cy: torch.Tensor,
-    workspace: torch.Tensor,
-    has_bias: bool,
-) -> tuple[Optional, Optional, Optional]:
-    """Gradients of the gates ``[B, 4H]``, of ``cx[B, H]`` and of a bias ``[4H]``.
-
-    An undefined gradient of a result counts as zero; without any, nothing has a gradient.
-    """
-    if grad_hy is None and grad_cy is None:
-        return None, None, None
-    i, f, g, o = wide(workspace).chunk(4, 1)
-    squashed = wide(cy).tanh()
-    by_hidden = torch.zeros_like(squashed) if grad_hy is None else wide(grad_hy)
-    change = by_hidden * o * (1 - squashed * squashed)
-    change = change if grad_cy is None else change + wide(grad_cy)
-    gates = torch.cat(
-        [
-            change * g * i * (1 - i),
-            change * wide(cx) * f * (1 - f),
-            change * i * (1 - g * g),
-            by_hidden * squashed * o * (1 - o),
-        ],
-        1,
-    ).to(workspace.dtype)
-    return gates, (change * f).to(cx.dtype), gates.sum(0) if has_bias else None
 
 
 def gru_cell(
@@ -102,8 +56,6 @@ def _biased(gates: torch.Tensor, bias: Optional) -> torch.Tensor:
 
 
 KERNELS: dict[str, Callable[..., Any]] = {
-    "_thnn_fused_lstm_cell": lstm_cell,
-    "_thnn_fused_lstm_cell_backward_impl": lstm_cell_backward,
     "_thnn_fused_gru_cell": gru_cell,
     "_thnn_fused_gru_cell_backward": gru_cell_backward,
 }

@@ -173,6 +173,7 @@ def _start() -> None:
             for name in _recorded_overloads(instance.backend.has_rule)
             if name not in composites.KERNELS
         ],
+        list(composites.KERNELS),
         hidden.HIDDEN_WRITES,
         sorted(random_blocks.BY_ELEMENT),
     )

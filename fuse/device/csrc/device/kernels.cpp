@@ -32,6 +32,7 @@
 #include "recorder/recorder.h"
 #include "uncompiled/fresh_copy.h"
 #include "uncompiled/host_values.h"
+#include "uncompiled/unboxed.h"
 
 namespace fuse {
 
@@ -434,16 +435,86 @@ REGISTER_PRIVATEUSE1_DISPATCH(_fused_sdp_choice_stub, &fuse::choose_attention)
 
 namespace fuse {
 
-void register_record_kernels(const std::vector<std::string>& names) {
-  static auto* library = new torch::Library(
-      torch::Library::IMPL,
-      "aten",
-      std::make_optional(c10::DispatchKey::PrivateUse1),
-      __FILE__,
-      __LINE__);
-  for (const std::string& name : names) {
-    library->impl(
-        name.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<RecordKernel>()));
+namespace {
+
+// Makes one the device's kernel of an operator, for as long as the process lives.
+void register_kernel(const c10::OperatorHandle& op, c10::KernelFunction kernel) {
+  static auto* registered = new std::vector<c10::RegistrationHandleRAII>;
+  registered->push_back(
+      c10::Dispatcher::singleton().registerImpl(
+          op.operator_name(),
+          c10::DispatchKey::PrivateUse1,
+          std::move(kernel),
+          std::nullopt,
+          nullptr,
+          "registered by the tpu device"));
+}
+
+bool is_composed(const c10::OperatorHandle& op) {
+  return op.hasComputedKernelForDispatchKey(kComposed);
+}
+
+// Whether PyTorch's CPU may be given the operator whole: it is neither a view nor random, and makes
+// or overwrites dense tensors, whose metadata it leaves alone.
+bool may_run_unboxed(const c10::OperatorHandle& op) {
+  const auto is_view = [](const c10::Argument& argument) {
+    return argument.alias_info() != nullptr && !argument.alias_info()->isWrite();
+  };
+  const auto& schema = op.schema();
+  const OpInfo& info = OpInfo::of(op);
+  return op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU) &&
+      !op.hasTag(at::Tag::nondeterministic_seeded) && !op.hasTag(at::Tag::inplace_view) &&
+      info.draws == OpInfo::Draws::No && info.generator < 0 &&
+      std::none_of(schema.arguments().begin(), schema.arguments().end(), is_view) &&
+      std::none_of(
+             schema.arguments().begin(),
+             schema.arguments().end(),
+             [](const c10::Argument& argument) { return argument.is_out(); });
+}
+
+// Makes memory only, or hands it on: for the device to do.
+bool is_memory(const std::string& name) {
+  return name.rfind("empty", 0) == 0 || name.rfind("new_empty", 0) == 0 ||
+      name.rfind("resize", 0) == 0 || name.rfind("_unsafe_view", 0) == 0 ||
+      name.rfind("unsafe_", 0) == 0 || name == "lift" || name == "_pin_memory";
+}
+
+} // namespace
+
+void register_record_kernels(
+    const std::vector<std::string>& names, const std::vector<std::string>& others) {
+  auto& dispatcher = c10::Dispatcher::singleton();
+  const std::unordered_set<std::string> recorded(names.begin(), names.end());
+  const std::unordered_set<std::string> elsewhere(others.begin(), others.end());
+  for (const c10::OperatorName& full : dispatcher.getAllOpNames()) {
+    if (full.name.rfind("aten::", 0) != 0) {
+      continue;
+    }
+    const auto op = dispatcher.findSchema(full);
+    if (!op.has_value() || op->hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1)) {
+      continue;
+    }
+    const std::string& name = OpInfo::of(*op).name;
+    const bool records = recorded.count(name) != 0;
+    if (!records &&
+        (elsewhere.count(name) != 0 || is_memory(name) ||
+         op->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd))) {
+      continue;
+    }
+    const Otherwise otherwise =
+        !records && is_composed(*op) ? Otherwise::Compose : Otherwise::Record;
+    std::optional<c10::KernelFunction> kernel;
+    if (may_run_unboxed(*op)) {
+      kernel = special_kernel(*op, otherwise);
+      kernel = kernel.has_value() ? std::move(kernel) : unboxed_kernel(*op, otherwise);
+    }
+    if (kernel.has_value()) {
+      OpInfo::of(*op).brief = OpInfo::of(*op).brief || otherwise == Otherwise::Compose;
+      register_kernel(*op, *std::move(kernel));
+    } else if (records) {
+      register_kernel(
+          *op, c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<RecordKernel>()));
+    }
   }
 }
 

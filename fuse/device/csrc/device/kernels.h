@@ -8,6 +8,7 @@ namespace fuse {
 
 // Makes the recorder the device's kernel of these aten overloads ("add.Tensor"). Needed where
 // PyTorch would prefer a composite kernel of its own to the catch-all fallback.
-void register_record_kernels(const std::vector<std::string>& names);
+void register_record_kernels(
+    const std::vector<std::string>& names, const std::vector<std::string>& others);
 
 } // namespace fuse

@@ -29,8 +29,10 @@ std::vector<std::string> strings(PyObject* sequence) {
 PyObject* initialise(PyObject*, PyObject* arguments) {
   HANDLE_TH_ERRORS
   PyObject *engine = nullptr, *names = nullptr, *hidden = nullptr, *draws = nullptr;
+  PyObject* composites = nullptr;
   int devices = 0;
-  if (PyArg_ParseTuple(arguments, "OiOOO", &engine, &devices, &names, &hidden, &draws) == 0) {
+  if (PyArg_ParseTuple(
+          arguments, "OiOOOO", &engine, &devices, &names, &composites, &hidden, &draws) == 0) {
     return nullptr;
   }
   set_engine(engine);
@@ -45,7 +47,7 @@ PyObject* initialise(PyObject*, PyObject* arguments) {
     OpInfo::declare_hidden_writes(PyUnicode_AsUTF8(key), written);
   }
   OpInfo::declare_draws(strings(draws));
-  register_record_kernels(strings(names));
+  register_record_kernels(strings(names), strings(composites));
   Py_RETURN_NONE;
   END_HANDLE_TH_ERRORS
 }

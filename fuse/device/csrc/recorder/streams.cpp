@@ -65,11 +65,17 @@ OpenTrace& Streams::find(int64_t id) {
   if (current_ != nullptr && current_->id.load(std::memory_order_relaxed) == id) {
     return *current_;
   }
+  // A backward pass goes to and fro between two, twice a node.
+  static thread_local OpenTrace* last = nullptr;
+  if (last != nullptr && last->id.load(std::memory_order_relaxed) == id) {
+    return *last;
+  }
   {
     std::lock_guard<std::mutex> guard(mutex_);
     auto found = by_id_.find(id);
     if (found != by_id_.end()) {
-      return *found->second;
+      last = found->second;
+      return *last;
     }
   }
   if (own.trace_ == nullptr) {

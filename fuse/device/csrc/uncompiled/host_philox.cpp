@@ -15,6 +15,7 @@ namespace {
 
 constexpr int64_t kWords = 4; // of a block
 constexpr int64_t kGrain = 1 << 14; // blocks that are worth a thread
+constexpr int64_t kFew = 1 << 14; // numbers that cost less here than an executable's call
 
 std::array<uint32_t, kWords> philox(uint64_t seed, uint64_t counter) {
   std::array<uint32_t, kWords> c{
@@ -91,12 +92,166 @@ int64_t draw_chance(const OpInfo& info, const RandomDraw& from, torch::jit::Stac
   return self.numel();
 }
 
+// Words of a draw, one an element, in row-major order.
+class Words {
+ public:
+  explicit Words(const RandomDraw& from) : from_(from) {}
+  uint32_t next() {
+    if (at_ == kWords) {
+      block_ = philox(from_.seed, from_.offset++);
+      at_ = 0;
+    }
+    return block_[static_cast<size_t>(at_++)];
+  }
+  // Uniform in [0, 1).
+  float unit() {
+    return static_cast<float>(next() >> 8) * 0x1p-24f;
+  }
+  // Uniform in (0, 1).
+  float open_unit() {
+    return static_cast<float>((next() >> 9) << 1 | 1) * 0x1p-24f;
+  }
+  // Normal by inversion: Giles' polynomials ("Approximating the erfinv function", 2010).
+  float normal() {
+    const auto odd = static_cast<int32_t>((next() >> 8) << 1 | 1);
+    const float x = static_cast<float>(odd - (1 << 24)) * 0x1p-24f;
+    const float w = -std::log1p(-x * x);
+    return 0x1.6a09e6p+0f * (w < 5 ? near(w - 2.5f) : far(std::sqrt(w) - 3.0f)) * x;
+  }
+
+ private:
+  template <size_t count>
+  static float horner(const std::array<float, count>& factors, float w) {
+    float sum = 0;
+    for (const float factor : factors) {
+      sum = sum * w + factor;
+    }
+    return sum;
+  }
+  static float near(float w) {
+    return horner<9>(
+        {2.81022636e-08f,
+         3.43273939e-07f,
+         -3.5233877e-06f,
+         -4.39150654e-06f,
+         0.00021858087f,
+         -0.00125372503f,
+         -0.00417768164f,
+         0.246640727f,
+         1.50140941f},
+        w);
+  }
+  static float far(float w) {
+    return horner<9>(
+        {-0.000200214257f,
+         0.000100950558f,
+         0.00134934322f,
+         -0.00367342844f,
+         0.00573950773f,
+         -0.0076224613f,
+         0.00943887047f,
+         1.00167406f,
+         2.83297682f},
+        w);
+  }
+
+  RandomDraw from_;
+  std::array<uint32_t, kWords> block_{};
+  int64_t at_ = kWords;
+};
+
+// Fills `self`, in row-major order, with what `next` says.
+template <typename Next>
+void fill(const at::Tensor& self, Next&& next) {
+  const at::Tensor line = self.is_contiguous() ? self : at::empty(self.sizes(), self.options());
+  auto* out = line.mutable_data_ptr<float>();
+  std::generate_n(out, line.numel(), next);
+  if (!line.is_same(self)) {
+    self.copy_(line);
+  }
+}
+
+// `uniform_` and `normal_` of few numbers: arguments self, two numbers, generator.
+int64_t draw_numbers(bool uniform, const RandomDraw& from, torch::jit::Stack* stack) {
+  const auto arguments = torch::jit::last(*stack, 4);
+  const at::Tensor self = arguments[0].toTensor();
+  const double first = arguments[1].toDouble();
+  const double second = arguments[2].toDouble();
+  const bool refused = uniform ? !(first <= second) : !(second >= 0);
+  if (self.scalar_type() != at::kFloat || self.numel() > kFew || refused) {
+    return -1;
+  }
+  Words words(from);
+  if (uniform) {
+    const auto span = static_cast<float>(second - first);
+    fill(self, [&] { return words.unit() * span + static_cast<float>(first); });
+  } else {
+    fill(self, [&] {
+      return words.normal() * static_cast<float>(second) + static_cast<float>(first);
+    });
+  }
+  torch::jit::drop(*stack, 4);
+  stack->emplace_back(self);
+  return self.numel();
+}
+
+// The first arrival of an exponential race; -1 where the weights are no probabilities.
+int64_t first_arrival(c10::ArrayRef<float> weights, Words& words) {
+  float sum = 0;
+  float most = -1;
+  int64_t found = -1;
+  for (size_t at = 0; at < weights.size(); ++at) {
+    if (!(weights[at] >= 0 && std::isfinite(weights[at]))) {
+      return -1;
+    }
+    sum += weights[at];
+    const float speed = weights[at] / -std::log(words.open_unit());
+    if (speed > most) {
+      most = speed;
+      found = static_cast<int64_t>(at);
+    }
+  }
+  return sum > 0 ? found : -1;
+}
+
+// `multinomial` of one sample a row, of few weights.
+int64_t draw_sample(const RandomDraw& from, torch::jit::Stack* stack) {
+  const auto arguments = torch::jit::last(*stack, 4); // self, samples, replacement, generator
+  const at::Tensor weights = arguments[0].toTensor();
+  if (weights.scalar_type() != at::kFloat || !weights.is_contiguous() || weights.dim() < 1 ||
+      weights.dim() > 2 || weights.numel() == 0 || weights.numel() > kFew ||
+      arguments[1].toInt() != 1) {
+    return -1;
+  }
+  const auto width = static_cast<size_t>(weights.size(-1));
+  c10::DimVector sizes(weights.sizes().begin(), weights.sizes().end());
+  sizes.back() = 1;
+  at::Tensor found = at::empty(sizes, at::TensorOptions().dtype(at::kLong));
+  auto* out = found.mutable_data_ptr<int64_t>();
+  Words words(from);
+  for (int64_t row = 0; row < found.numel(); ++row) {
+    out[row] = first_arrival(
+        {weights.const_data_ptr<float>() + static_cast<size_t>(row) * width, width}, words);
+    if (out[row] < 0) {
+      return -1;
+    }
+  }
+  torch::jit::drop(*stack, 4);
+  stack->emplace_back(std::move(found));
+  return weights.numel();
+}
+
 } // namespace
 
 int64_t draw_on_host(const OpInfo& info, const RandomDraw& from, torch::jit::Stack* stack) {
   switch (info.draws) {
     case OpInfo::Draws::Dropout: return draw_dropout(from, stack);
     case OpInfo::Draws::Chance: return draw_chance(info, from, stack);
+    case OpInfo::Draws::Samples: return draw_sample(from, stack);
+    case OpInfo::Draws::Elements:
+      return info.name == "uniform_" || info.name == "normal_"
+          ? draw_numbers(info.name == "uniform_", from, stack)
+          : -1;
     default: return -1;
   }
 }

@@ -1,89 +1,22 @@
-// Operators whose calls run uncompiled often, as kernels that know their types.
+// Operators as kernels that know their types: how operands are looked at, and the few that
+// PyTorch's kernel for the CPU alone would not do for.
 #include "uncompiled/unboxed.h"
 
-#include <ATen/ops/_softmax.h>
-#include <ATen/ops/_softmax_cpu_dispatch.h>
-#include <ATen/ops/add.h>
-#include <ATen/ops/add_cpu_dispatch.h>
-#include <ATen/ops/addmm.h>
-#include <ATen/ops/addmm_cpu_dispatch.h>
-#include <ATen/ops/argmax.h>
-#include <ATen/ops/argmax_cpu_dispatch.h>
-#include <ATen/ops/bitwise_and.h>
-#include <ATen/ops/bitwise_and_cpu_dispatch.h>
-#include <ATen/ops/bitwise_not.h>
-#include <ATen/ops/bitwise_not_cpu_dispatch.h>
-#include <ATen/ops/bitwise_or.h>
-#include <ATen/ops/bitwise_or_cpu_dispatch.h>
-#include <ATen/ops/bmm.h>
-#include <ATen/ops/bmm_cpu_dispatch.h>
-#include <ATen/ops/cat.h>
-#include <ATen/ops/cat_cpu_dispatch.h>
-#include <ATen/ops/clone.h>
-#include <ATen/ops/clone_native.h>
-#include <ATen/ops/cos.h>
-#include <ATen/ops/cos_cpu_dispatch.h>
-#include <ATen/ops/cumsum.h>
-#include <ATen/ops/cumsum_cpu_dispatch.h>
-#include <ATen/ops/div.h>
-#include <ATen/ops/div_cpu_dispatch.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/embedding_native.h>
-#include <ATen/ops/eq.h>
-#include <ATen/ops/eq_cpu_dispatch.h>
-#include <ATen/ops/exp.h>
-#include <ATen/ops/exp_cpu_dispatch.h>
-#include <ATen/ops/gelu.h>
-#include <ATen/ops/gelu_cpu_dispatch.h>
 #include <ATen/ops/histc.h>
 #include <ATen/ops/histc_native.h>
 #include <ATen/ops/index_select_cpu_dispatch.h>
-#include <ATen/ops/isin.h>
-#include <ATen/ops/isin_cpu_dispatch.h>
-#include <ATen/ops/lt.h>
-#include <ATen/ops/lt_cpu_dispatch.h>
-#include <ATen/ops/max.h>
-#include <ATen/ops/max_cpu_dispatch.h>
-#include <ATen/ops/mean.h>
-#include <ATen/ops/mean_cpu_dispatch.h>
-#include <ATen/ops/mm.h>
-#include <ATen/ops/mm_cpu_dispatch.h>
-#include <ATen/ops/mul.h>
-#include <ATen/ops/mul_cpu_dispatch.h>
-#include <ATen/ops/native_layer_norm.h>
-#include <ATen/ops/native_layer_norm_cpu_dispatch.h>
-#include <ATen/ops/neg.h>
-#include <ATen/ops/neg_cpu_dispatch.h>
-#include <ATen/ops/pow.h>
-#include <ATen/ops/pow_cpu_dispatch.h>
-#include <ATen/ops/relu.h>
-#include <ATen/ops/relu_cpu_dispatch.h>
-#include <ATen/ops/rsqrt.h>
-#include <ATen/ops/rsqrt_cpu_dispatch.h>
-#include <ATen/ops/sigmoid.h>
-#include <ATen/ops/sigmoid_cpu_dispatch.h>
-#include <ATen/ops/silu.h>
-#include <ATen/ops/silu_cpu_dispatch.h>
-#include <ATen/ops/sin.h>
-#include <ATen/ops/sin_cpu_dispatch.h>
-#include <ATen/ops/sub.h>
-#include <ATen/ops/sub_cpu_dispatch.h>
-#include <ATen/ops/sum.h>
-#include <ATen/ops/sum_cpu_dispatch.h>
-#include <ATen/ops/tanh.h>
-#include <ATen/ops/tanh_cpu_dispatch.h>
-#include <ATen/ops/where.h>
-#include <ATen/ops/where_cpu_dispatch.h>
 #include <ATen/ops/zeros.h>
-#include <torch/library.h>
 
 #include <algorithm>
-#include <string>
 #include <utility>
+
+#include "device/device.h"
 
 namespace fuse {
 
-void UnboxedOperands::see(const at::Tensor& tensor) {
+void UnboxedOperands::see(const at::Tensor& tensor, bool written) {
   if (!tensor.defined()) {
     return;
   }
@@ -93,7 +26,7 @@ void UnboxedOperands::see(const at::Tensor& tensor) {
   }
   hash_ ^= hash_ >> 29 ^ static_cast<uint64_t>(tensor.scalar_type());
   if (!tensor.is_privateuseone()) {
-    plain_ = plain_ && tensor.is_cpu() && tensor.dim() == 0;
+    plain_ = plain_ && tensor.is_cpu() && tensor.dim() == 0 && !written;
     return;
   }
   const Buffer* buffer = Buffer::of(tensor);
@@ -102,6 +35,62 @@ void UnboxedOperands::see(const at::Tensor& tensor) {
   ragged_ = ragged_ || buffer->ragged;
   device_ = buffer->device;
   most_bytes_ = std::max(most_bytes_, buffer->nbytes);
+  if (written && plain_) {
+    see_written(*buffer);
+  }
+}
+
+void UnboxedOperands::see_written(const Buffer& buffer) {
+  const ArrayHandle& array = *buffer.array;
+  const OpenTrace* here = Streams::here_if_any();
+  plain_ = buffer.array.use_count() == 1 && buffer.traces.load(std::memory_order_acquire) == 0 &&
+      array.writable_host() && array.host().storage().nbytes() >= buffer.nbytes &&
+      here != nullptr && here->capture == nullptr;
+}
+
+void UnboxedOperands::see(const c10::List<std::optional<at::Tensor>>& tensors, bool) {
+  for (const std::optional<at::Tensor>& tensor : tensors) {
+    see(tensor);
+  }
+}
+
+void UnboxedOperands::see(std::optional<c10::Device> device, bool) {
+  if (!device.has_value()) {
+    return;
+  }
+  const c10::DeviceIndex index = device->has_index() ? device->index() : current_device();
+  plain_ = plain_ && device->is_privateuseone() && (device_ < 0 ? index == 0 : device_ == index);
+  device_ = static_cast<int8_t>(index);
+}
+
+c10::List<std::optional<at::Tensor>> UnboxedCall::on_host(
+    const c10::List<std::optional<at::Tensor>>& tensors) {
+  c10::List<std::optional<at::Tensor>> hosts;
+  hosts.reserve(tensors.size());
+  for (const std::optional<at::Tensor>& tensor : tensors) {
+    hosts.push_back(on_host(tensor));
+  }
+  return hosts;
+}
+
+at::Tensor UnboxedCall::on_device(at::Tensor result) const {
+  if (!result.defined()) {
+    return result;
+  }
+  TORCH_CHECK(
+      result.layout() == c10::Layout::Strided,
+      "an operator returns a ",
+      result.layout(),
+      " tensor; the tpu device has dense (strided) tensors only. Run it on the CPU");
+  const bool shared = !result._is_zerotensor() && result.storage().use_count() != 1;
+  return from_host(shared ? result.clone() : std::move(result), device_, ragged_);
+}
+
+UnboxedOperator::UnboxedOperator(const c10::OperatorHandle& op, Otherwise otherwise)
+    : info_(OpInfo::of(op)), otherwise_(otherwise) {
+  for (size_t at = 0; at < info_.written.size(); ++at) {
+    written_ |= uint64_t{info_.written[at]} << at;
+  }
 }
 
 namespace {
@@ -158,56 +147,18 @@ at::Tensor histogram(
   return counts.to(self.scalar_type());
 }
 
-template <typename Operator, typename Operator::schema* kernel>
-void implement(torch::Library& library) {
-  std::string name = Operator::name;
-  if (*Operator::overload_name != '\0') {
-    name += std::string(".") + Operator::overload_name;
-  }
-  library.impl(name.c_str(), TORCH_FN((Unboxed<Operator, kernel>::call)));
-}
-
-// What models are made of that write token by token, and policies: where calls are small.
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  namespace ops = at::_ops;
-  implement<ops::_softmax, &at::cpu::_softmax>(m);
-  implement<ops::add_Tensor, &at::cpu::add>(m);
-  implement<ops::addmm, &at::cpu::addmm>(m);
-  implement<ops::argmax, &at::cpu::argmax>(m);
-  implement<ops::bitwise_and_Tensor, &at::cpu::bitwise_and>(m);
-  implement<ops::bitwise_not, &at::cpu::bitwise_not>(m);
-  implement<ops::bitwise_or_Tensor, &at::cpu::bitwise_or>(m);
-  implement<ops::bmm, &at::cpu::bmm>(m);
-  implement<ops::cat, &at::cpu::cat>(m);
-  implement<ops::clone, &at::native::clone>(m);
-  implement<ops::cos, &at::cpu::cos>(m);
-  implement<ops::cumsum, &at::cpu::cumsum>(m);
-  implement<ops::div_Tensor, &at::cpu::div>(m);
-  implement<ops::embedding, &rows_of>(m);
-  implement<ops::eq_Scalar, &at::cpu::eq>(m);
-  implement<ops::exp, &at::cpu::exp>(m);
-  implement<ops::gelu, &at::cpu::gelu>(m);
-  implement<ops::histc, &histogram>(m);
-  implement<ops::isin_Tensor_Tensor, &at::cpu::isin>(m);
-  implement<ops::lt_Scalar, &at::cpu::lt>(m);
-  implement<ops::max, &at::cpu::max>(m);
-  implement<ops::mean_dim, &at::cpu::mean>(m);
-  implement<ops::mm, &at::cpu::mm>(m);
-  implement<ops::mul_Tensor, &at::cpu::mul>(m);
-  implement<ops::native_layer_norm, &at::cpu::native_layer_norm_symint>(m);
-  implement<ops::neg, &at::cpu::neg>(m);
-  implement<ops::pow_Tensor_Scalar, &at::cpu::pow>(m);
-  implement<ops::relu, &at::cpu::relu>(m);
-  implement<ops::rsqrt, &at::cpu::rsqrt>(m);
-  implement<ops::sigmoid, &at::cpu::sigmoid>(m);
-  implement<ops::silu, &at::cpu::silu>(m);
-  implement<ops::sin, &at::cpu::sin>(m);
-  implement<ops::sub_Tensor, &at::cpu::sub>(m);
-  implement<ops::sum_dim_IntList, &at::cpu::sum>(m);
-  implement<ops::tanh, &at::cpu::tanh>(m);
-  implement<ops::where_self, &at::cpu::where>(m);
-}
-
 } // namespace
+
+std::optional<c10::KernelFunction> special_kernel(
+    const c10::OperatorHandle& op, Otherwise otherwise) {
+  const std::string& name = OpInfo::of(op).name;
+  if (name == "embedding") {
+    return unboxed_kernel<at::_ops::embedding::schema>(op, otherwise, &rows_of);
+  }
+  if (name == "histc") {
+    return unboxed_kernel<at::_ops::histc::schema>(op, otherwise, &histogram);
+  }
+  return std::nullopt;
+}
 
 } // namespace fuse

@@ -2,31 +2,44 @@
 #pragma once
 
 #include <ATen/core/IListRef.h>
+#include <ATen/core/List.h>
 #include <ATen/core/Tensor.h>
 
 #include <optional>
+
+#include "device/buffer.h"
 
 namespace fuse {
 
 // What the tensors of a call are, all together: some nanoseconds each.
 class UnboxedOperands {
  public:
-  void see(const at::Tensor& tensor);
-  void see(const std::optional<at::Tensor>& tensor) {
+  // One argument; `written` if the kernel writes its memory.
+  void see(const at::Tensor& tensor, bool written = false);
+  void see(const std::optional<at::Tensor>& tensor, bool written = false) {
     if (tensor.has_value()) {
-      see(*tensor);
+      see(*tensor, written);
     }
   }
-  void see(const at::ITensorListRef& tensors) {
+  void see(const at::ITensorListRef& tensors, bool written = false) {
     for (const at::Tensor& tensor : tensors) {
-      see(tensor);
+      see(tensor, written);
     }
   }
+  void see(at::TensorList tensors, bool written = false) {
+    for (const at::Tensor& tensor : tensors) {
+      see(tensor, written);
+    }
+  }
+  void see(const c10::List<std::optional<at::Tensor>>& tensors, bool = false);
+  // Where the result is to be: one of the device's, or the one of the operands.
+  void see(std::optional<c10::Device> device, bool = false);
   template <typename Other>
-  void see(const Other&) {} // no tensor
+  void see(const Other&, bool = false) {} // no tensor
 
   // Whether each has its value and is of one device, or is a number on the host: no error to be
-  // raised, nothing to be waited for, no lazy conjugation to be carried out.
+  // raised, nothing to be waited for, no lazy conjugation to be carried out. What is written nobody
+  // else can see: the kernel may write to the value's own memory, and nothing is to be told of it.
   bool plain() const {
     return plain_ && device_ >= 0;
   }
@@ -49,6 +62,8 @@ class UnboxedOperands {
   }
 
  private:
+  void see_written(const Buffer& buffer);
+
   bool plain_ = true;
   bool ragged_ = false;
   int8_t device_ = -1;
