@@ -50,12 +50,12 @@ test: $(VENV)/.tools
 	$(PYTEST) -m "not slow and not shipped" --lane accelerator --sample 8 $(LANED)
 
 # Long ones, of code that quicker ones reach as well: every mode of every program, whole commands;
-# and all lanes of all tests that have them.
+# and all tests that have lanes in the lane that is not theirs, and the quick ones on an accelerator.
 test-slow: $(VENV)/.tools
 	$(BIN)/python -c "import torch; torch.tpu.init()"
 	$(PYTEST) -m slow
 	$(PYTEST) --lane other $(LANED)
-	$(PYTEST) --lane accelerator $(LANED)
+	$(PYTEST) --lane accelerator -m "not slow" $(LANED)
 
 # What each lane leaves out, and why.
 lanes-skipped: $(VENV)/.tools

@@ -169,7 +169,10 @@ print(json.dumps([stats["prunes"], compiled]))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("tier", ["compiled", "auto"])
+@pytest.mark.parametrize(
+    "tier",
+    ["compiled", pytest.param("auto", marks=only_in("compiled", reason="chooses on the CPU"))],
+)
 def test_sizes_that_change_while_the_trie_is_pruned(tier: str):
     printed = run(CHANGING, FUSE_CACHE="off", FUSE_TIER=tier)
     prunes, compiled = json.loads(printed.splitlines()[-1])
