@@ -509,7 +509,6 @@ void register_record_kernels(
       kernel = kernel.has_value() ? std::move(kernel) : unboxed_kernel(*op, otherwise);
     }
     if (kernel.has_value()) {
-      OpInfo::of(*op).brief = OpInfo::of(*op).brief || otherwise == Otherwise::Compose;
       register_kernel(*op, *std::move(kernel));
     } else if (records) {
       register_kernel(

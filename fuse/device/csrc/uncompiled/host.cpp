@@ -265,8 +265,6 @@ bool run_on_host(
     torch::jit::Stack* stack,
     const std::string& why,
     HostRun run) {
-  if (getenv("FUSE_DBG"))
-    fprintf(stderr, "BOXED %s\n", info.name.c_str());
   ReadReason reason(CutReason::HostFallback);
   HostCall call(info, stack, run);
   const bool uncompiled = run != HostRun::Fallback;
