@@ -21,7 +21,7 @@ from tests.programs.harness import compare_with_cpu, train
 class Stuck:
     """A pool that takes jobs and never runs them."""
 
-    def submit(self, job: Callable[[], Any]) -> Future[Any]:
+    def submit(self, job: Callable[[], Any], weight: float = 0.0) -> Future[Any]:
         return Future()
 
     def pending(self) -> int:
