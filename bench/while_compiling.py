@@ -6,7 +6,8 @@
 A variational autoencoder of linear layers is trained uncompiled, as streams are that have not come
 back yet. Meanwhile executables of other programs are made, training steps of nets of as many
 different widths; they are planned before the clock starts. Printed are the distributions of
-the step's time with CPU eager, on the device while nothing is compiled, while they are, and after.
+the step's time with CPU eager, on the device while nothing is compiled, while a worker process
+compiles half of them, while threads of this process compile the others, and after that.
 """
 
 from __future__ import annotations
@@ -136,14 +137,26 @@ def measure(count: int) -> None:
     )
     said("CPU eager", times(eager, iter([True] * STEPS)))
     said("uncompiled, alone", times(step, iter([True] * STEPS)))
-    compiler = lazy.engine().planning.compiler
-    started = time.perf_counter()
-    futures = [compiler._start(*one) for one in waiting]
-    said("while compiling", times(step, pending(futures)))
-    seconds = time.perf_counter() - started
+    backend = waiting[0][0]
+    made(step, "a worker compiles", waiting[::2])
+    backend.workers = lambda: None
+    made(step, "its threads compile", waiting[1::2])
+    del backend.workers
     said("after it", times(step, iter([True] * STEPS)))
+
+
+def made(step: Callable[[], float], name: str, waiting: list[tuple[Any, Any, Any]]) -> None:
+    """Steps while these are compiled, and what that took."""
+    compiler = lazy.engine().planning.compiler
+    before, started = compiler.stats(), time.perf_counter()
+    futures = [compiler._start(*one) for one in waiting]
+    said(name, times(step, pending(futures)))
+    seconds, after = time.perf_counter() - started, compiler.stats()
+    of_workers = after["workers"] - before["workers"]
     failed = sum(future.exception() is not None for future in futures)
-    print(f"{len(futures)} executables in {seconds:.1f} s, {failed} failed", flush=True)
+    print(
+        f"  {len(futures)} in {seconds:.1f} s, {of_workers} by workers, {failed} failed", flush=True
+    )
 
 
 def main() -> None:

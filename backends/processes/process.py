@@ -45,17 +45,20 @@ class Process:
         function to call, so that a large program stands still for no longer than a small one.
         """
         serve = ["-m", "fuse.backends.processes.serve", str(nice), str(os.getpid()), module]
+        # Not from the working directory: its files may be called as modules are.
+        command = [sys.executable, "-P", *serve, *arguments]
         try:
-            self._log = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the process)
-            self._process = subprocess.Popen(
-                # Not from the working directory: its files may be called as modules are.
-                [sys.executable, "-P", *serve, *arguments],
-                bufsize=0,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._log,
-                env=dict(environment),
-            )
+            with contextlib.ExitStack() as opened:
+                self._log = opened.enter_context(tempfile.TemporaryFile())
+                self._process = subprocess.Popen(
+                    command,
+                    bufsize=0,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=self._log,
+                    env=dict(environment),
+                )
+                opened.pop_all()  # closed with the process
         except OSError as error:
             raise Ended("start", str(error)) from error
         _alive.add(self)

@@ -66,16 +66,20 @@ def test_a_chunk_that_a_worker_compiled_runs_and_equals(
     one = CHUNK
     data = workers.compile(one)
     layouts = [leaf.layout for leaf in one.inputs]
-    a, b = (np.full(layout.shape, 1.5, layout.dtype) for layout in layouts)
-    arrays = [backend.put(array, 0) for array in (a, b)]
-    (found,) = backend.execute(backend.load(data), b"", arrays)
-    np.testing.assert_array_equal(backend.get(found), a * b)
-    # Byte for byte what this process would have stored.
-    assert data == backend.dump(backend.compile(one))
+    a, b = (
+        np.linspace(0.1, at, layout.numel).reshape(layout.shape)
+        for at, layout in enumerate(layouts, 1)
+    )
+    found = []
+    for executable in (backend.load(data), backend.compile(one)):
+        arrays = [backend.put(array.astype(np.float32), 0) for array in (a, b)]
+        found += [backend.get(array) for array in backend.execute(executable, b"", arrays)]
+    np.testing.assert_array_equal(found[0], found[1])
+    np.testing.assert_allclose(found[0], a * b, rtol=1e-6)
 
 
 def test_the_compilers_own_error_is_found_again_here(backend: Backend, workers: CpuWorkers) -> None:
-    with pytest.raises(NotCompiled, match="no_such_operator") as caught:
+    with pytest.raises(NotCompiled, match="AttributeError") as caught:
         workers.compile(chunk(node("no_such_operator")))
     assert (caught.value.reason, caught.value.lost) == ("refused by a worker", False)
 
@@ -90,13 +94,13 @@ def test_a_worker_with_other_surroundings_compiles_nothing(
 
 
 def test_options_of_the_compiler_go_along(backend: Backend, workers: CpuWorkers) -> None:
-    plain = workers.compile(CHUNK)
-    backend.compile_with({"xla_cpu_enable_fast_math": True})
+    backend.compile_with({"xla_no_such_option": True})
     try:
-        assert backend.load(workers.compile(CHUNK)) is not None
+        with pytest.raises(NotCompiled, match="xla_no_such_option"):
+            workers.compile(CHUNK)
     finally:
         backend.compile_with({})
-    assert workers.compile(CHUNK) == plain
+    assert workers.compile(CHUNK)
 
 
 def test_a_lost_worker_is_said_and_the_next_chunk_has_another(
@@ -156,21 +160,20 @@ def test_a_forked_child_has_no_workers(
 
 
 PARENT = """
-import os, sys, time
+import os, time
 import fuse.backends.xla.cpu.workers as workers
 workers.NICE = 0
 process = workers._start()
-if sys.argv[1] == "forks" and os.fork() == 0:
+if os.fork() == 0:
     time.sleep(600)  # it holds what its parent had open, but for what leads to the worker
 print(process.pid, flush=True)
 time.sleep(600)
 """
 
 
-@pytest.mark.parametrize("how", ["alone", "forks"])
-def test_a_worker_ends_with_the_program_however_that_ends(how: str) -> None:
+def test_a_worker_ends_with_the_program_however_that_ends() -> None:
     program = subprocess.Popen(
-        [sys.executable, "-c", PARENT, how], stdout=subprocess.PIPE, start_new_session=True
+        [sys.executable, "-c", PARENT], stdout=subprocess.PIPE, start_new_session=True
     )
     assert program.stdout is not None
     try:
