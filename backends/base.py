@@ -95,6 +95,41 @@ class Target(ABC):
         """End the compiler's processes; what is being compiled ends with an error."""
 
 
+class NotCompiled(Exception):
+    """A worker did not compile a chunk, which is no fault of the chunk's.
+
+    Attributes:
+        reason: why, in the few words that it is counted by.
+        lost: whether the worker, or all of them, are gone: worth saying to the user.
+    """
+
+    def __init__(self, reason: str, text: str, lost: bool = False) -> None:
+        super().__init__(text)
+        self.reason, self.lost = reason, lost
+
+
+class CompileWorkers(ABC):
+    """Processes beside the program's that compile its chunks, so that it keeps its locks and cores.
+
+    Safe to share by threads.
+    """
+
+    @abstractmethod
+    def refusal(self, chunk: Chunk) -> str:
+        """Why a chunk had better be compiled in the program's process; empty where it had not."""
+
+    @abstractmethod
+    def compile(self, chunk: Chunk) -> bytes:
+        """The executable as ``Backend.dump`` gives it; waits for a worker, for a bounded time.
+
+        Raises ``NotCompiled``.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the processes, and start no more; whoever waits for one gets ``NotCompiled``."""
+
+
 class Backend(ABC):
     """Compiles and runs chunks, and moves arrays.
 
@@ -182,6 +217,10 @@ class Backend(ABC):
     @abstractmethod
     def compile(self, chunk: Chunk) -> Any:
         """Return an executable for ``chunk``."""
+
+    def workers(self) -> CompileWorkers | None:
+        """What compiles chunks that the program does not wait for, or ``None``: its own threads."""
+        return None
 
     def target(self, name: str, seconds: float = COMPILER_SECONDS) -> Target:
         """The target called ``name``: see ``Target``. Its compiler has so long for one program.

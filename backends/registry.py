@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 from functools import cache
 from pathlib import Path
 
+import fuse.trace
 from fuse import config
 from fuse.backends.base import Backend
 from fuse.errors import ConfigError, describe
@@ -68,3 +70,15 @@ def _refused(factory: str, why: str) -> ConfigError:
 def sources(backend: Backend) -> list[Path]:
     """The files by which any backend, and this one, turns a program into an executable."""
     return [*Path(__file__).parent.glob("*.py"), *backend.sources()]
+
+
+@cache
+def source_digest(backend: Backend) -> str:
+    """A digest of the sources by which ``backend`` turns a program into an executable."""
+    trace = Path(fuse.trace.__path__[0]).glob("*.py")
+    digest = hashlib.sha256()
+    for path in sorted([*trace, *sources(backend)]):
+        data = path.read_bytes()
+        digest.update(f"{path.parent.name} {path.name} {len(data)}\n".encode())
+        digest.update(data)
+    return digest.hexdigest()[:16]

@@ -16,11 +16,12 @@ from jax._src import lib as jax_lib
 
 import fuse.backends.xla.rules  # noqa: F401  (fills the table of rules)
 from fuse import config
-from fuse.backends.base import COMPILER_SECONDS, Backend, Chunk, Target
+from fuse.backends.base import COMPILER_SECONDS, Backend, Chunk, CompileWorkers, Target
 from fuse.backends.decomposed import MOST_SIGNATURES, Decompositions
 from fuse.backends.functions import is_function, program_of
 from fuse.backends.xla import dispatch
 from fuse.backends.xla.cpu.platform import CpuPlatform
+from fuse.backends.xla.cpu.workers import CpuWorkers
 from fuse.backends.xla.executable import XlaExecutable
 from fuse.backends.xla.lowering import lowered, rejection
 from fuse.backends.xla.platform import Platform
@@ -160,6 +161,14 @@ class XlaBackend(Backend):
         return XlaExecutable(
             loaded, passing, self._stacks, self.platform.held_bytes, compiled, storable
         )
+
+    @functools.cached_property
+    def _workers(self) -> CpuWorkers:
+        return CpuWorkers(self)
+
+    def workers(self) -> CompileWorkers | None:
+        """On the CPU platform, whose compiler takes the program's cores and JAX Python's lock."""
+        return self._workers if self.platform.name == "cpu" else None
 
     def target(self, name: str, seconds: float = COMPILER_SECONDS) -> Target:  # noqa: D102
         return TpuTarget(parse(name), seconds)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import sys
 import threading
@@ -10,13 +9,10 @@ import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import torch
 
-import fuse.trace
 from fuse import __version__, config
 from fuse.backends import registry
 from fuse.backends.base import Backend, Chunk, Target
@@ -26,6 +22,7 @@ from fuse.cache.memory import Live
 from fuse.cache.opening import open_cache
 from fuse.cache.permissions import read_secret
 from fuse.cache.settings import CacheSettings
+from fuse.engine.beside import Beside
 from fuse.engine.timeline import Timeline
 from fuse.errors import ConfigError, ExecutionError, VerifyError, describe
 from fuse.plan.plan import PlannedChunk
@@ -82,14 +79,17 @@ class Executables:
         self._before: dict[str, Any] = {}
         self._used: dict[str, None] = {}
 
-    def find(self, backend: Backend, chunk: Chunk, key: Key) -> Found:
+    def find(self, backend: Backend, chunk: Chunk, key: Key, beside: Beside | None = None) -> Found:
         """The executable of ``chunk``, from the cache or compiled, once between processes.
+
+        ``beside`` compiles it where it can, and else it is compiled in this thread.
 
         Raises:
             ExecutionError: the backend cannot compile the chunk.
             CacheMissError: there is none, and the cache is in mode ``only``.
         """
         misses: list[str] = []
+        stored: list[bytes] = []
         held = self.cache.origin(key) is not None
         with self._lock:
             self._note_used([key.digest])
@@ -97,8 +97,8 @@ class Executables:
         executable = self.cache.get_or_make(
             key,
             load=backend.load,
-            make=lambda: self._compile(backend, chunk, key, misses),
-            dump=backend.dump,
+            make=lambda: self._compile(backend, chunk, key, misses, beside, stored),
+            dump=lambda made: stored.pop() if stored else backend.dump(made),
         )
         stopped = time.perf_counter()
         origin = "memory" if held else self.cache.origin(key) or "made"
@@ -137,15 +137,26 @@ class Executables:
             self._note_used(wanted)
         return [held[digest][1] for digest, _ in names]
 
-    def _compile(self, backend: Backend, chunk: Chunk, key: Key, misses: list[str]) -> Any:
+    def _compile(
+        self,
+        backend: Backend,
+        chunk: Chunk,
+        key: Key,
+        misses: list[str],
+        beside: Beside | None,
+        stored: list[bytes],
+    ) -> Any:
         printing = "recompiles" in config.explain()
         if printing or self.timeline is not None:
             misses.append(explained(self.cache.explain(key), chunk.nodes))
         started = time.perf_counter()
         try:
-            executable = backend.compile(chunk)
+            made = None if beside is None else beside.compiled(backend, chunk)
+            executable = backend.compile(chunk) if made is None else made.executable
         except Exception as error:
             raise ExecutionError(chunk_text("compiling a chunk failed", chunk, error)) from error
+        if made is not None:
+            stored.append(made.stored)
         seconds = time.perf_counter() - started
         with self._lock:
             self._compiles += 1
@@ -242,7 +253,7 @@ def compile_fields(backend: Backend | Target) -> dict[str, str]:
     return {
         # Decompositions, and so what a chunk becomes, are PyTorch's: 2.13.0 of any build.
         "torch": torch.__version__.partition("+")[0],
-        "format": f"{__version__} {source_digest(backend)}",
+        "format": f"{__version__} {registry.source_digest(backend)}",
     }
 
 
@@ -294,18 +305,6 @@ def secret() -> bytes | None:
         return read_secret(path)
     except OSError as error:
         raise ConfigError(describe(f"FUSE_CACHE_KEY_FILE cannot be read: {error}")) from error
-
-
-@cache
-def source_digest(backend: Backend) -> str:
-    """A digest of the sources by which ``backend`` turns a program into an executable."""
-    trace = Path(fuse.trace.__path__[0]).glob("*.py")
-    digest = hashlib.sha256()
-    for path in sorted([*trace, *registry.sources(backend)]):
-        data = path.read_bytes()
-        digest.update(f"{path.parent.name} {path.name} {len(data)}\n".encode())
-        digest.update(data)
-    return digest.hexdigest()[:16]
 
 
 def since(now: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A bounded pool of threads for the compiler.
+"""A bounded pool of threads for the compiler, which do first what saves most.
 
 They are daemons, as a compiler cannot be interrupted: what waits is dropped when the
 process ends, and what runs is waited for, with a bound. What waits and is wanted by nobody any
@@ -7,11 +7,12 @@ more is dropped as well: a plan that has been forgotten leaves nothing to be com
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import os
 import threading
 import time
 import weakref
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Generic, TypeVar, final
@@ -54,11 +55,17 @@ class _Job(Future[Result]):
 class Pool(Generic[Result]):
     """Runs jobs on up to ``threads`` daemon threads, which start when they are needed."""
 
-    def __init__(self, threads: int) -> None:
-        """Bounded by ``threads``; nothing runs yet."""
+    def __init__(self, threads: int, interrupt: Callable[[], None] | None = None) -> None:
+        """Bounded by ``threads``; nothing runs yet.
+
+        ``interrupt`` ends jobs that still run when ``stop`` has waited for them.
+        """
         self._threads = max(1, threads)
+        self._interrupt = interrupt
         self._lock = threading.Lock()
-        self._waiting: deque[weakref.ref[_Job[Result]]] = deque()
+        # Most weight first; of equal ones the first that came.
+        self._waiting: list[tuple[float, int, weakref.ref[_Job[Result]]]] = []
+        self._order = itertools.count()
         self._running = 0
         self._active = 0
         self._workers: list[threading.Thread] = []
@@ -66,8 +73,8 @@ class Pool(Generic[Result]):
         self._process = os.getpid()
         call_at_exit(self._at_exit)
 
-    def submit(self, job: Callable[[], Result]) -> Future[Result]:
-        """Queue ``job``; after ``stop`` it runs at once, in the caller's thread.
+    def submit(self, job: Callable[[], Result], weight: float = 0.0) -> Future[Result]:
+        """Queue ``job`` before those of less weight; after ``stop`` it runs in the caller's thread.
 
         It is not run where the future dies before its turn.
         """
@@ -75,7 +82,8 @@ class Pool(Generic[Result]):
         with self._lock:
             ended = self._ended
             if not ended:
-                self._waiting.append(weakref.ref(queued))
+                entry = (-weight, next(self._order), weakref.ref(queued))
+                heapq.heappush(self._waiting, entry)
                 if self._active < self._threads:
                     self._start()
         if ended:
@@ -85,7 +93,7 @@ class Pool(Generic[Result]):
     def pending(self) -> int:
         """Jobs that wait or run."""
         with self._lock:
-            return sum(queued() is not None for queued in self._waiting) + self._running
+            return sum(queued() is not None for *_, queued in self._waiting) + self._running
 
     def is_idle(self) -> bool:
         """Whether no thread of the pool is alive."""
@@ -98,13 +106,14 @@ class Pool(Generic[Result]):
             self._ended = True
             dropped, workers = list(self._waiting), self._workers
             self._waiting.clear()
-        for queued in dropped:
+        for *_, queued in dropped:
             job = queued()
             if job is not None:
                 job.cancel()
-        # Joined, not only done: a thread that Python finds running at its end brings it down.
-        for worker in workers:
-            worker.join(max(0.0, deadline - time.monotonic()))
+        _join(workers, deadline)
+        if self._interrupt is not None:
+            self._interrupt()
+            _join(workers, deadline + seconds)
         return self.is_idle()
 
     def _start(self) -> None:
@@ -124,7 +133,7 @@ class Pool(Generic[Result]):
                 if not self._waiting:
                     self._active -= 1
                     return
-                job = self._waiting.popleft()()
+                job = heapq.heappop(self._waiting)[-1]()
                 if job is None:
                     continue
                 self._running += 1
@@ -132,3 +141,9 @@ class Pool(Generic[Result]):
             del job
             with self._lock:
                 self._running -= 1
+
+
+def _join(threads: list[threading.Thread], deadline: float) -> None:
+    """Joined, not only done: a thread that Python finds running at its end brings it down."""
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))

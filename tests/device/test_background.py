@@ -24,7 +24,7 @@ pytestmark = not_on_accelerators("no call runs uncompiled there")
 class Stuck:
     """A pool that takes jobs and never runs them."""
 
-    def submit(self, job: Callable[[], Any]) -> Future[Any]:
+    def submit(self, job: Callable[[], Any], weight: float = 0.0) -> Future[Any]:
         return Future()
 
     def pending(self) -> int:

@@ -79,22 +79,22 @@ def test_keys_are_those_of_a_host_of_the_target(v5e: TpuTarget) -> None:
 def test_a_killed_worker_is_an_error_of_its_chunk_and_the_next_one_compiles() -> None:
     target = TpuTarget(parse("v5e"))
     target.fingerprint()
-    (worker,) = target._workers
-    os.kill(worker._process.pid, signal.SIGKILL)
+    (worker,) = target.workers.alive
+    os.kill(worker.pid, signal.SIGKILL)
     one = single(node("c = mul.Tensor(a, b)"))
     estimate, executable = target.compile(one)
     assert (estimate.kind, executable) == ("aborted", b"")
     assert "signal 9" in estimate.error
     assert target.compile(one)[0].error == ""
     target.close()
-    assert not target._workers
+    assert not target.workers.alive
 
 
 def test_a_compiler_that_takes_too_long_is_ended() -> None:
     target = TpuTarget(parse("v5e"), seconds=0.0)
     target.fingerprint()
-    (worker,) = target._workers
-    os.kill(worker._process.pid, signal.SIGSTOP)  # it cannot answer before it is looked at
+    (worker,) = target.workers.alive
+    os.kill(worker.pid, signal.SIGSTOP)  # it cannot answer before it is looked at
     estimate, _ = target.compile(single(node("c = mul.Tensor(a, b)")))
     assert estimate.kind == "time-out"
     assert estimate.error == "no answer within 0 s of processor time"

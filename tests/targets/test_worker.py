@@ -6,12 +6,13 @@ import os
 import subprocess
 import sys
 
-from fuse.backends.xla.tpu.patience import Patience, processor_seconds
+from fuse.backends.processes.patience import Patience, processor_seconds
 
 CODE = """
 import threading, time
-from fuse.backends.xla.tpu.worker import end_with
-threading.Thread(target=end_with, args=(0,), daemon=True).start()
+import os
+from fuse.backends.processes.serve import end_with
+threading.Thread(target=end_with, args=(0, os.getppid()), daemon=True).start()
 print("ready", flush=True)
 time.sleep(600)
 """

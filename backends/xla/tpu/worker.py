@@ -1,20 +1,13 @@
 """A process that compiles chunks for a target, one after the other.
 
-The compiler may abort its process, or take for ever, so it has one of its own. Requests come on
-the standard input and answers go to the standard output, pickled, each after its length; what the
-compiler prints goes to the standard error. Both ends are the same program of the same user.
+The compiler may abort its process, or take for ever, so it has one of its own: a server for
+``fuse.backends.processes.serve``.
 """
 
 from __future__ import annotations
 
-import os
-import pickle
-import select
-import struct
-import sys
-import threading
 import time
-from typing import IO, Any, Final
+from typing import Any, Final
 
 import jax
 import torch
@@ -34,7 +27,6 @@ from fuse.backends.xla.tpu import hlo
 from fuse.backends.xla.tpu.platform import TpuPlatform
 from fuse.backends.xla.tpu.targets import TargetName, parse
 
-LENGTH: Final = struct.Struct(">Q")
 ERROR_LENGTH: Final = 2000
 
 
@@ -60,6 +52,21 @@ class Compiler:
     def fingerprint(self) -> dict[str, str]:
         """The fields of the same name of a backend on a host of the target."""
         return {**surroundings("xla", self.devices), **self.platform.fingerprint()}
+
+    ready = fingerprint
+
+    def answer(self, request: tuple[Chunk | Joined, Variant, Shipment]) -> tuple[Estimate, bytes]:
+        """What the compiler makes of a chunk, an error included."""
+        chunk, variant, functions = request
+        torch.set_float32_matmul_precision(variant.precision)
+        try:
+            functions.unpack()
+            if isinstance(chunk, Joined):
+                return self.compile_joined(chunk, variant)
+            return self.compile(chunk, variant)
+        except Exception as error:  # noqa: BLE001  (it is the answer)
+            text = f"{type(error).__name__}: {error}"[:ERROR_LENGTH]
+            return Estimate(error=text, kind="refused"), b""
 
     def compile(self, chunk: Chunk, variant: Variant) -> tuple[Estimate, bytes]:
         """The estimate and the executable; raises what the compiler says."""
@@ -102,59 +109,6 @@ def estimate(compiled: Any, seconds: float) -> Estimate:
     )
 
 
-def send(stream: IO[bytes], message: object) -> None:
-    """Write one message."""
-    data = pickle.dumps(message)
-    stream.write(LENGTH.pack(len(data)) + data)
-    stream.flush()
-
-
-def receive(stream: IO[bytes]) -> Any:
-    """Read one message; ``None`` at the end of the stream."""
-    head = stream.read(LENGTH.size)
-    if len(head) < LENGTH.size:
-        return None
-    return pickle.loads(stream.read(LENGTH.unpack(head)[0]))  # noqa: S301  (of our own process)
-
-
-def answer(
-    compiler: Compiler, chunk: Chunk | Joined, variant: Variant, functions: Shipment
-) -> tuple[Estimate, bytes]:
-    """What the compiler makes of a chunk, an error included."""
-    torch.set_float32_matmul_precision(variant.precision)
-    try:
-        functions.unpack()
-        if isinstance(chunk, Joined):
-            return compiler.compile_joined(chunk, variant)
-        return compiler.compile(chunk, variant)
-    except Exception as error:  # noqa: BLE001  (it is the answer)
-        text = f"{type(error).__name__}: {error}"[:ERROR_LENGTH]
-        return Estimate(error=text, kind="refused"), b""
-
-
-def end_with(descriptor: int) -> None:
-    """End this process once nobody can write to ``descriptor`` any more, compiling or not."""
-    gone = select.poll()
-    gone.register(descriptor, 0)  # nothing to wait for but the hang-up, which always counts
-    gone.poll()
-    os._exit(1)
-
-
-def main() -> int:
-    """Serve the target that the one argument names, until the standard input ends."""
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
-    threading.Thread(target=end_with, args=(0,), daemon=True).start()
-    try:
-        compiler = Compiler(parse(sys.argv[1]))
-    except Exception as error:  # noqa: BLE001  (the parent process says it)
-        send(answers, str(error))
-        return 1
-    send(answers, compiler.fingerprint())
-    while (request := receive(sys.stdin.buffer)) is not None:
-        send(answers, answer(compiler, *request))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def create(name: str) -> Compiler:
+    """The compiler for the target of that name; raises what libtpu says of it."""
+    return Compiler(parse(name))

@@ -1,0 +1,1 @@
+"""Compilers in processes of their own: requests and answers by pipes, bounded waits, ends."""
