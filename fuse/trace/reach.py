@@ -41,8 +41,12 @@ INTERVALS: Final = {
     "uniform": ("from", "to"),
 }
 """Operators that draw between two numbers, which must not cross."""
-DIMENSIONS: Final = frozenset({"select_backward", "select_scatter", "kthvalue"})
-"""Operators whose number counts along ``dim``."""
+RANKS: Final = {
+    "kthvalue": ("k",),
+    "select_backward": ("index",),
+    "select_scatter": ("index",),
+}
+"""Operator -> the argument that counts along ``dim``."""
 _FEW = 2.0**31
 """How many integers at most an interval that moves may have: so many are drawn from one word."""
 
@@ -56,6 +60,20 @@ def reach(node: Node, place: int) -> Range | None:
     if fitting is None or accepted is None:
         return fitting or accepted
     return max(fitting[0], accepted[0]), min(fitting[1], accepted[1]), False
+
+
+def outside(node: Node) -> str | None:
+    """Why a number among the arguments is none that the kernel accepts, or ``None``."""
+    base = base_name(node.target)
+    names = (*ACCEPTED.get(base, ()), *RANKS.get(base, ()))
+    given = named(node) if names else {}
+    for name in names:
+        argument = given.get(name)
+        if isinstance(argument, NumberArg):
+            found = _accepted(node, argument.place)
+            if found is not None and not found[0] <= argument.number <= found[1]:
+                return f"its {name} is {argument.number!r}"
+    return None
 
 
 def _accepted(node: Node, place: int) -> Range | None:
@@ -127,7 +145,7 @@ def _divisor(node: Node, name: str) -> tuple[float, float]:
 
 _BOUNDS: Final[tuple[tuple[frozenset[str], Callable[[Node, str], tuple[float, float]]], ...]] = (
     (frozenset(INTERVALS), _end),
-    (DIMENSIONS, _index),
+    (frozenset(RANKS), _index),
     (frozenset({"pow"}), _exponent),
     (
         frozenset({"avg_pool2d", "avg_pool3d", "avg_pool2d_backward", "avg_pool3d_backward"}),

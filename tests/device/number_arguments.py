@@ -7,41 +7,85 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any
+from unittest import mock
 
 import torch
-from torch.utils._pytree import keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
+from torch.utils._pytree import (
+    SequenceKey,
+    keystr,
+    tree_flatten,
+    tree_flatten_with_path,
+    tree_map,
+    tree_unflatten,
+)
 
 from fuse.commands.coverage.samples import Samples
 from fuse.commands.coverage.transfer import Transfer
 from tests.device.helpers import made
 
 VALUES = 4
-"""Values that an argument gets: the sample's own, a second, and those that compile nothing."""
-FLOATS = (0.5, 0.75, 1.25, 0.3, 2.5, 0.9, 0.1)
-INTEGERS = (1, 2, 3, -1, 4, 5, -2, 6)
+"""Values that a number gets: two to become an input of the executable, and two to stay one."""
+FLOATS = (0.5, 0.75, 0.3, 0.9, 1.25, 2.5, 0.1)
+INTEGERS = (2, 3, 4, 5, -2, 1, -1, 6, 0)
 SAMPLES = 2
 DTYPES = (torch.float32, torch.int64)
+
+Sample = tuple[Any, tuple[Any, ...], dict[str, Any]]
+Function = Callable[..., Any]
 
 
 @dataclass(frozen=True)
 class Moved:
-    """One number among a sample's arguments, and the samples in which it alone is another."""
+    """One number among a sample's arguments, and the samples in which it alone is another.
+
+    ``results`` are the CPU's; where they are drawn, only their form is the device's.
+    """
 
     argument: str
-    samples: tuple[tuple[Any, ...], ...]
-    results: tuple[Any, ...]
+    samples: tuple[Sample, ...]
+    results: tuple[list[Any], ...]
+    drawn: bool
 
 
-def call(function: Callable[..., Any], sample: tuple[Any, ...], device: str) -> Any:
+def call(function: Function, sample: Sample, device: str, seed: int = 0) -> list[Any]:
     """What ``function`` gives for a copy of a sample on ``device``, as tensors on the CPU."""
     value, args, kwargs = Transfer(device)(sample)
-    torch.manual_seed(0)
-    with torch.no_grad():
+    seed_with = torch.manual_seed
+    seed_with(seed)
+    # Entries that draw seed the generator themselves.
+    seeded = mock.patch.object(torch, "manual_seed", lambda own: seed_with(own + seed))
+    with seeded, torch.no_grad():
         result = function(value, *args, **kwargs)
-    return [leaf.cpu() if isinstance(leaf, torch.Tensor) else leaf for leaf in _leaves(result)]
+    leaves = tree_flatten(result)[0]
+    return [leaf.cpu() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
 
 
-def moved_numbers(info: Any, function: Callable[..., Any]) -> Iterator[Moved]:
+def functional(info: Any) -> Function:
+    """An entry's own call."""
+    return info.op  # type: ignore[no-any-return]
+
+
+def inplace(info: Any) -> Function | None:
+    """An entry's in-place call."""
+    return info.get_inplace()  # type: ignore[no-any-return]
+
+
+def into(info: Any) -> Function | None:
+    """An entry's call with ``out=``, of the size and dtype of the result."""
+    if not info.supports_out:
+        return None
+
+    def function(value: Any, *args: Any, **kwargs: Any) -> Any:
+        out = tree_map(torch.zeros_like, info.op(value, *args, **kwargs))
+        return info.op(value, *args, **kwargs, out=out)
+
+    return function
+
+
+FORMS = {"function": functional, "in-place": inplace, "out=": into}
+
+
+def moved_numbers(info: Any, function: Function) -> Iterator[Moved]:
     """Every number of an entry's samples that may be another without changing the results' form."""
     seen: set[str] = set()
     supported = info.supported_dtypes("cpu")
@@ -49,40 +93,28 @@ def moved_numbers(info: Any, function: Callable[..., Any]) -> Iterator[Moved]:
         for sample in Samples(info).plain(dtype, SAMPLES):
             nest = (sample.input, sample.args, sample.kwargs)
             for argument, at in _numbers(nest):
-                if argument not in seen:
-                    moved = _moved(function, nest, argument, at)
-                    if moved is not None:
-                        seen.add(argument)
-                        yield moved
+                moved = None if argument in seen else _moved(function, nest, argument, at)
+                if moved is not None:
+                    seen.add(argument)
+                    yield moved
 
 
-def _leaves(nest: Any) -> list[Any]:
-    return list(tree_flatten(nest)[0])
-
-
-def _numbers(nest: tuple[Any, ...]) -> Iterator[tuple[str, int]]:
-    """Names and places of numbers: the input's, a position's or a keyword's."""
-    for at, (path, leaf) in enumerate(tree_flatten_with_path(nest)[0]):
-        if isinstance(leaf, (int, float)) and not isinstance(leaf, bool):
+def _numbers(sample: Sample) -> Iterator[tuple[str, int]]:
+    """Names and places of a sample's numbers, of a list's the first one's."""
+    for at, (path, leaf) in enumerate(tree_flatten_with_path(sample)[0]):
+        later = len(path) > 2 and isinstance(path[-1], SequenceKey) and path[-1].idx > 0
+        if isinstance(leaf, (int, float)) and not isinstance(leaf, bool) and not later:
             yield keystr(path[1:]) or "input", at
 
 
-def _moved(
-    function: Callable[..., Any], nest: tuple[Any, ...], argument: str, at: int
-) -> Moved | None:
-    leaves, form = tree_flatten(nest)
-    own = leaves[at]
-    # An integral float may be special (no dropout, a whole power): it is no value of a schedule.
-    first = [] if isinstance(own, float) and (own.is_integer() or not isfinite(own)) else [own]
-    others = FLOATS if isinstance(own, float) else INTEGERS
-    candidates = [*first, *(value for value in others if value != own)]
-    samples: list[tuple[Any, ...]] = []
-    results: list[Any] = []
-    for number in candidates:
+def _moved(function: Function, sample: Sample, argument: str, at: int) -> Moved | None:
+    leaves, form = tree_flatten(sample)
+    samples: list[Sample] = []
+    results: list[list[Any]] = []
+    for number in _candidates(leaves[at]):
         changed = tree_unflatten([*leaves[:at], number, *leaves[at + 1 :]], form)
         try:
-            with warnings.catch_warnings(action="ignore"):
-                found = call(function, changed, "cpu")
+            found = _on_cpu(function, changed)
         except Exception:  # noqa: BLE001  (an error of any kind: no value of the argument)
             continue
         if results and _form(found) != _form(results[0]):
@@ -90,8 +122,22 @@ def _moved(
         samples.append(changed)
         results.append(found)
         if len(samples) == VALUES:
-            return Moved(argument, tuple(samples), tuple(results))
+            drawn = different(_on_cpu(function, changed, 1), found) is not None
+            return Moved(argument, tuple(samples), tuple(results), drawn)
     return None
+
+
+def _on_cpu(function: Function, sample: Sample, seed: int = 0) -> list[Any]:
+    with warnings.catch_warnings(action="ignore"):
+        return call(function, sample, "cpu", seed)
+
+
+def _candidates(own: float | int) -> list[float | int]:
+    """Values to try. 0, 1 and floats without a fraction are special (no dropout, a whole power)."""
+    others = FLOATS if isinstance(own, float) else INTEGERS
+    special = own in (0, 1) or (isinstance(own, float) and (not isfinite(own) or own.is_integer()))
+    first = [] if special else [own]
+    return [*first, *(value for value in others if value not in first)]
 
 
 def _form(result: list[Any]) -> list[Any]:
@@ -102,7 +148,16 @@ def _form(result: list[Any]) -> list[Any]:
     ]
 
 
-def compiles_late(function: Callable[..., Any], moved: Moved) -> tuple[int, list[Any]]:
+def different(found: list[Any], expected: list[Any]) -> str | None:
+    """How results differ, or ``None``."""
+    try:
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4, equal_nan=True)
+    except AssertionError as error:
+        return " ".join(str(error).split())[:200]
+    return None
+
+
+def compiled_late(function: Function, moved: Moved) -> tuple[int, list[list[Any]]]:
     """Executables made for the third value and those after it, and the results of all."""
     found = [call(function, sample, "tpu") for sample in moved.samples[:2]]
     before = made()
