@@ -16,6 +16,11 @@ Rule = Callable[..., Any]
 Arrays = Sequence[Any]
 
 
+def is_zero(number: Any) -> bool:
+    """Whether a number is known to be 0: one that varies is not."""
+    return isinstance(number, (int, float)) and number == 0
+
+
 @dataclass(frozen=True)
 class FusedOptimizers:
     """A backend's arithmetic, and ``register``, which makes rules of it.
@@ -84,13 +89,14 @@ class FusedOptimizers:
             grads: Arrays,
             momenta: Arrays,
             *,
-            momentum: float,
+            momentum: Any,
             grad_scale: Any = None,
             found_inf: Any = None,
             **numbers: Any,
         ) -> Any:
             unscaled = [self.unscaled(grad, grad_scale) for grad in grads]
-            state = (momenta,) if momentum != 0 else ()
+            # PyTorch keeps no buffers where there is no momentum; of one that varies they tell.
+            state = () if is_zero(momentum) or not momenta else (momenta,)
             made = [
                 self.sgd(ctx, values, momentum=momentum, **numbers)
                 for values in zip(parameters, unscaled, *state, strict=True)

@@ -15,7 +15,7 @@ from fuse.backends.functions import arrays_in, program_of
 from fuse.backends.xla import views
 from fuse.backends.xla.platform import Platform
 from fuse.backends.xla.rules.context import Place, RuleContext
-from fuse.backends.xla.rules.registry import RULES, Unsupported
+from fuse.backends.xla.rules.registry import DOUBLES, RULES, Unsupported
 from fuse.errors import VerifyError
 from fuse.trace.bind import bind
 from fuse.trace.decompose import Decomposition, Ref
@@ -137,8 +137,9 @@ def _takes_singles(node: Node, setting: Setting) -> bool:
 
     On a TPU, which emulates float64 and would convert them one by one.
     """
-    known = bool(node.operands) and node.random is None and node.dtypes() <= _SINGLE
-    return setting.platform.name == "tpu" and known
+    if setting.platform.name != "tpu" or node.target in DOUBLES or node.random is not None:
+        return False
+    return bool(node.operands) and node.dtypes() <= _SINGLE
 
 
 class _Arguments:

@@ -9,8 +9,9 @@ from fuse.backends.base import Backend
 from fuse.bounded import Bounded
 from fuse.engine.describe import build_node, call_key, pinned_places, renumbered
 from fuse.engine.host_calls import HostCalls
-from fuse.trace.fitting import Range, range_of
+from fuse.trace.fitting import Range
 from fuse.trace.node import Node, Trace
+from fuse.trace.reach import reach
 from fuse.trace.refusals import refusal
 from fuse.trace.source import call_path
 from fuse.trace.varying import Numbers
@@ -84,5 +85,5 @@ class Calls:
         probe = Trace.of([(node, (place,))]).nodes[0]
         if self._reject(probe) is not None:
             return None
-        fitting = range_of(node, place)
-        return () if fitting is None else (fitting,)
+        within = reach(node, place)
+        return () if within is None else (within,)

@@ -59,6 +59,16 @@ def is_written(argument: Any) -> bool:
     return argument.alias_info is not None and argument.alias_info.is_write
 
 
+@cache
+def attributes_of(name: str) -> frozenset[str]:
+    """The arguments of an overload whose numbers say how to compute, and promote no dtype.
+
+    They are ``float`` and ``int`` in its schema, where a ``Scalar`` is a value beside tensors.
+    """
+    types = {argument.name: str(argument.type) for argument in schema_of(name).arguments}
+    return frozenset(name for name, kind in types.items() if "float" in kind or "int" in kind)
+
+
 def is_out(argument: Any) -> bool:
     """Whether a schema argument is an ``out=`` tensor."""
     return bool(is_written(argument) and argument.kwarg_only)

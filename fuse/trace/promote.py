@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from fuse.trace.bind import bind
+from fuse.trace.bind import named
+from fuse.trace.functional import attributes_of
 from fuse.trace.node import HostArg, Node, NumberArg, TensorArg
 
 _CATEGORIES = ("bool", "integer", "float", "complex")
@@ -93,7 +94,8 @@ def promoted_operands(node: Node) -> list[tuple[str, int, bool]]:
             for item in value:
                 visit(item)
 
-    positional, keyword = bind(node)
-    for value in [*positional, *keyword.values()]:
-        visit(value)
+    attributes = attributes_of(node.target)
+    for name, value in named(node).items():
+        if name not in attributes:
+            visit(value)
     return found

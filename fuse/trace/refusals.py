@@ -19,6 +19,7 @@ from fuse.trace.functional import base_name, find_overload, is_out, schema_of
 from fuse.trace.node import HostArg, Node, NumberArg, Operand, TensorArg
 from fuse.trace.products import PRODUCTS
 from fuse.trace.promote import promoted_operands, result_type
+from fuse.trace.reach import outside
 from fuse.trace.spec import View
 
 _MOST = 2**63 - 1
@@ -70,7 +71,7 @@ def refusal(node: Node) -> str | None:
         reason = check(node, positional)
         if reason is not None:
             return reason
-    return unfit(node) or _overlap(node) or refused(node) or _converts_out(node)
+    return unfit(node) or outside(node) or _overlap(node) or refused(node) or _converts_out(node)
 
 
 # ---- memory -------------------------------------------------------------------------------
@@ -156,8 +157,12 @@ def _dtype(node: Node, argument: Any) -> str | None:
 
 def _uniform(node: Node, arguments: list[Any]) -> str | None:
     ends = [a.number for a in arguments if isinstance(a, NumberArg)]
-    ends = ends or [a for a in arguments if isinstance(a, float)]
     return "from exceeds to" if len(ends) == 2 and ends[0] > ends[1] else None
+
+
+def _random(node: Node, arguments: list[Any]) -> str | None:
+    ends = [a.number for a in arguments if isinstance(a, NumberArg)]
+    return "from is not below to" if len(ends) == 2 and ends[0] >= ends[1] else None
 
 
 def _sum(node: Node, arguments: list[Any]) -> str | None:
@@ -317,5 +322,6 @@ _CHECKS: dict[str, Callable[[Node, list[Any]], str | None]] = {
     "multinomial": _multinomial,
     "rsub": _difference,
     "sub": _difference,
+    "random": _random,
     "uniform": _uniform,
 }

@@ -147,14 +147,7 @@ SCALARS: dict[str, Callable[[torch.Tensor, int], torch.Tensor]] = {
 }
 
 
-PINNED = {
-    "power": pytest.param(
-        "power", marks=pytest.mark.xfail(strict=True, reason="an exponent is never dynamic")
-    )
-}
-
-
-@pytest.mark.parametrize("name", [PINNED.get(name, name) for name in SCALARS])
+@pytest.mark.parametrize("name", SCALARS)
 @pytest.mark.parametrize("chosen", ["fused", "strict"])
 def test_a_number_that_moves(name: str, chosen: str):
     host = torch.linspace(-2, 2, 16)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -244,9 +245,21 @@ def _real_if_possible(number: complex) -> complex:
     return number.real if isinstance(number, complex) and number.imag == 0 else number
 
 
-@rule("pow.Tensor_Scalar", static=("exponent",))
-def _pow_scalar(ctx: RuleContext, self: Value, exponent: complex) -> Value:
+def _pow_varying(x: Value, exponent: Value) -> Value:
+    """``x ** exponent`` of an exponent that varies: the roots stay what they are as constants."""
+    result = power(x, expand(like(x, exponent), x.shape))
+    if is_integer(dtype_of(x)):
+        return result
+    for known, root in _ROOTS.items():
+        result = select(lax.eq(exponent, cast(known, dtype_of(exponent))), root(x), result)
+    return result
+
+
+@rule("pow.Tensor_Scalar")
+def _pow_scalar(ctx: RuleContext, self: Value, exponent: Any) -> Value:
     (x,) = computed(ctx, self)
+    if not is_number(exponent):
+        return _pow_varying(x, exponent)
     exponent = _real_if_possible(exponent)
     if exponent in _ROOTS and not is_integer(dtype_of(x)):
         return _ROOTS[exponent](x)

@@ -33,6 +33,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from fuse.backends.xla.rules.elementwise import is_number, like
 from fuse.backends.xla.rules.matmul import contract, materialised
 from fuse.backends.xla.rules.registry import RuleContext, Unsupported, rule
 from fuse.trace.spec import View, contiguous_strides
@@ -44,7 +45,7 @@ _LIBRARY_PRODUCTS = 1 << 20  # multiplications from which on PyTorch's kernel is
 class _Scores:
     """What turns products of queries and keys into scores."""
 
-    scale: float
+    scale: Any
     causal: bool
     bias: jax.Array | None
 
@@ -112,11 +113,12 @@ def _kept(ctx: RuleContext, value: jax.Array) -> jax.Array:
     return materialised(value) if ctx.platform.name == "cpu" else value
 
 
-def _products(ctx: RuleContext, q: jax.Array, k: jax.Array, scale: float) -> jax.Array:
+def _products(ctx: RuleContext, q: jax.Array, k: jax.Array, scale: Any) -> jax.Array:
     """Scaled products of queries and keys: of the smaller array where that is exact enough."""
     if ctx.platform.name == "cpu":
-        return _times_transposed(ctx, q * scale, k)
-    return _times_transposed(ctx, q, k) * scale
+        return _times_transposed(ctx, q * like(q, scale), k)
+    product = _times_transposed(ctx, q, k)
+    return product * like(product, scale)
 
 
 def _as(ctx: RuleContext, value: jax.Array, like: jax.Array) -> jax.Array:
@@ -184,7 +186,7 @@ def _attend_gradient(
     weights = _kept(ctx, jnp.exp(exponent))
     mean = jnp.sum(ctx.widened(g) * ctx.widened(o), -1, keepdims=True)
     change = weights * (_times_transposed(ctx, g, v) - mean)
-    scaled = _kept(ctx, _as(ctx, change * scores.scale, k))
+    scaled = _kept(ctx, _as(ctx, change * like(change, scores.scale), k))
     grad_query = _times(ctx, scaled, k).reshape(query.shape)
     grad_key = _ungroup(_transposed_times(ctx, scaled, q), key, heads)
     grad_value = _ungroup(_transposed_times(ctx, _as(ctx, weights, g), g), value, heads)
@@ -208,6 +210,7 @@ def _by_library(
     """Whether PyTorch's CPU kernel can and should be called: see the table above."""
     return (
         not (scores.bias is not None and scores.causal)
+        and is_number(scores.scale)  # an attribute of the kernel
         and ctx.platform.has_kernel("attention", query, key, value, *others)
         and query.ndim == 4
         and key.shape[1] == value.shape[1]
@@ -297,7 +300,7 @@ def _without_dropout(probability: float) -> None:
         raise Unsupported("attention with dropout")
 
 
-@rule("_scaled_dot_product_flash_attention_for_cpu", static=("scale",))
+@rule("_scaled_dot_product_flash_attention_for_cpu")
 def _attention(
     ctx: RuleContext,
     query: jax.Array,
@@ -307,13 +310,13 @@ def _attention(
     is_causal: bool = False,
     *,
     attn_mask: jax.Array | None = None,
-    scale: float | None = None,
+    scale: Any = None,
 ) -> tuple[jax.Array, jax.Array]:
     _without_dropout(dropout_p)
     return _attend(ctx, query, key, value, _Scores.of(query, scale, is_causal, attn_mask))
 
 
-@rule("_scaled_dot_product_flash_attention_for_cpu_backward", static=("scale",))
+@rule("_scaled_dot_product_flash_attention_for_cpu_backward")
 def _attention_backward(
     ctx: RuleContext,
     grad_out: jax.Array,
@@ -326,7 +329,7 @@ def _attention_backward(
     is_causal: bool,
     *,
     attn_mask: jax.Array | None = None,
-    scale: float | None = None,
+    scale: Any = None,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     _without_dropout(dropout_p)
     scores = _Scores.of(query, scale, is_causal, attn_mask)
@@ -334,7 +337,7 @@ def _attention_backward(
     return grads[:3]
 
 
-@rule("_scaled_dot_product_fused_attention_overrideable", static=("scale",))
+@rule("_scaled_dot_product_fused_attention_overrideable")
 def _overrideable(
     ctx: RuleContext,
     query: jax.Array,
@@ -345,7 +348,7 @@ def _overrideable(
     is_causal: bool = False,
     return_debug_mask: bool = False,
     *,
-    scale: float | None = None,
+    scale: Any = None,
 ) -> tuple[Any, ...]:
     """The results that only CUDA kernels use are undefined, integers, or zero (seed, offset)."""
     _without_dropout(dropout_p)
@@ -356,7 +359,7 @@ def _overrideable(
     return output, logarithm, None, None, query.shape[-2], key.shape[-2], seed, seed, None
 
 
-@rule("_scaled_dot_product_fused_attention_overrideable_backward", static=("scale",))
+@rule("_scaled_dot_product_fused_attention_overrideable_backward")
 def _overrideable_backward(
     ctx: RuleContext,
     grad_out: jax.Array,
@@ -376,7 +379,7 @@ def _overrideable_backward(
     philox_seed: jax.Array,
     philox_offset: jax.Array,
     *,
-    scale: float | None = None,
+    scale: Any = None,
 ) -> tuple[jax.Array | None, ...]:
     _without_dropout(dropout_p)
     scores = _Scores.of(query, scale, is_causal, attn_bias)

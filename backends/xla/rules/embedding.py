@@ -23,6 +23,7 @@ from fuse.backends.embedding import (
     refuse_dense_bag_backward,
     refuse_sparse,
 )
+from fuse.backends.xla.rules.elementwise import like
 from fuse.backends.xla.rules.indexing import IN_BOUNDS, narrowed, take_along
 from fuse.backends.xla.rules.registry import RuleContext, rule
 
@@ -83,7 +84,7 @@ def _embedding_dense_backward(
 rule("embedding_backward", refuse=refuse_sparse)(backward(_embedding_dense_backward))
 
 
-@rule("embedding_renorm")
+@rule("embedding_renorm", static=("norm_type",))
 def _embedding_renorm(
     ctx: RuleContext, self: Array, indices: Array, max_norm: Any, norm_type: float
 ) -> Array:
@@ -96,7 +97,8 @@ def _embedding_renorm(
         norm = jnp.sum(jnp.abs(wide) ** norm_type, axis=1) ** (1 / norm_type)
     used = _occurrences(narrowed(indices.reshape(-1), self.shape[0]), self.shape[0]) > 0
     # 1e-7 as in ATen/native/Embedding.cpp
-    scale = jnp.where(used & (norm > max_norm), max_norm / (norm + 1e-7), 1)
+    limit = like(norm, max_norm)
+    scale = jnp.where(used & (norm > limit), limit / (norm + 1e-7), 1)
     return wide * _column(scale, wide.dtype)
 
 

@@ -1,25 +1,33 @@
 """XLA's arithmetic of PyTorch's fused optimizer steps.
 
-The formulas follow aten/src/ATen/native/cpu/Fused{Adam,SGD,Adagrad}Kernel.cpp.
+The formulas follow aten/src/ATen/native/cpu/Fused{Adam,SGD,Adagrad}Kernel.cpp. What they make of
+numbers alone (``1 - beta ** step``) is computed in float64, as there, and then rounded; so a
+schedule's numbers give what the same constants would.
 """
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from fuse.backends.fused_optimizers import Arrays, FusedOptimizers
+from fuse.backends.fused_optimizers import Arrays, FusedOptimizers, is_zero
+from fuse.backends.xla.rules.elementwise import is_number, like
 from fuse.backends.xla.rules.registry import RuleContext, rule
 
 Array = jax.Array
 
 
-def _descent(grad: Array, parameter: Array, maximize: bool, weight_decay: float) -> Array:
+def _descent(grad: Array, parameter: Array, maximize: bool, weight_decay: Any) -> Array:
     """The direction to go against, weight decay being part of the gradient."""
     value = -grad if maximize else grad
-    return value if weight_decay == 0 else value + parameter * weight_decay
+    if is_zero(weight_decay):
+        return value
+    decayed = value + parameter * like(parameter, weight_decay)
+    # Of a parameter that is not finite, 0 times it would be NaN.
+    return decayed if is_number(weight_decay) else jnp.where(weight_decay == 0, value, decayed)
 
 
 def _unscaled(grad: Array, scale: Array | None) -> Array:
@@ -38,23 +46,23 @@ def _adam(
     step: Array,
     *,
     lr: Any,
-    beta1: float,
-    beta2: float,
-    weight_decay: float,
-    eps: float,
+    beta1: Any,
+    beta2: Any,
+    weight_decay: Any,
+    eps: Any,
     maximize: bool,
 ) -> Arrays:
     parameter, grad, average, square, *largest = values
     value = _descent(grad, parameter, maximize, 0 if decoupled else weight_decay)
     if decoupled:
-        parameter = parameter * (1 - lr * weight_decay)
-    average = average + (1 - beta1) * (value - average)
-    square = beta2 * square + (1 - beta2) * value * value
+        parameter = parameter * like(parameter, 1 - lr * weight_decay)
+    average = average + like(average, 1 - beta1) * (value - average)
+    square = like(square, beta2) * square + like(square, 1 - beta2) * value * value
     largest = [jnp.maximum(one, square) for one in largest]
     count = step.astype(jnp.float64)
     root = jnp.sqrt(1 - beta2**count).astype(square.dtype)
     size = (lr / (1 - beta1**count)).astype(parameter.dtype)
-    denominator = jnp.sqrt([square, *largest][-1]) / root + eps
+    denominator = jnp.sqrt([square, *largest][-1]) / root + like(square, eps)
     return parameter - size * average / denominator, average, square, *largest
 
 
@@ -62,21 +70,23 @@ def _sgd(
     ctx: RuleContext,
     values: Arrays,
     *,
-    weight_decay: float,
-    momentum: float,
+    weight_decay: Any,
+    momentum: Any,
     lr: Any,
-    dampening: float,
+    dampening: Any,
     nesterov: bool,
     maximize: bool,
     is_first_step: bool,
 ) -> Arrays:
     parameter, grad, *buffers = values
     value = _descent(grad, parameter, maximize, weight_decay)
-    lr = jnp.asarray(lr, parameter.dtype)
+    lr = like(parameter, lr)
     if not buffers:
         return (parameter - lr * value,)
-    buffer = value if is_first_step else momentum * buffers[0] + (1 - dampening) * value
-    value = value + momentum * buffer if nesterov else buffer
+    buffer, kept = value, like(value, momentum)
+    if not is_first_step:
+        buffer = kept * buffers[0] + like(value, 1 - dampening) * value
+    value = value + kept * buffer if nesterov else buffer
     return parameter - lr * value, buffer
 
 
@@ -86,16 +96,18 @@ def _adagrad(
     step: Array,
     *,
     lr: Any,
-    lr_decay: float,
-    weight_decay: float,
-    eps: float,
+    lr_decay: Any,
+    weight_decay: Any,
+    eps: Any,
     maximize: bool,
 ) -> Arrays:
     parameter, grad, total = values
     value = _descent(grad, parameter, maximize, weight_decay)
     total = total + value * value
     rate = (lr / (1 + (step.astype(jnp.float64) - 1) * lr_decay)).astype(parameter.dtype)
-    return parameter - rate * value / (jnp.sqrt(total) + eps), total
+    return parameter - rate * value / (jnp.sqrt(total) + like(total, eps)), total
 
 
-FusedOptimizers(_unscaled, _kept, _adam, _sgd, _adagrad).register(rule)
+FusedOptimizers(_unscaled, _kept, _adam, _sgd, _adagrad).register(
+    functools.partial(rule, doubles=True)
+)

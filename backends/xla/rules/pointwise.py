@@ -21,6 +21,7 @@ from fuse.backends.xla.rules.elementwise import (
     float_dtype,
     is_complex,
     is_float,
+    is_number,
     like,
     select,
     widened,
@@ -78,10 +79,17 @@ for _name, _function in _SAME_DTYPE.items():
 
 
 @rule("round.decimals")
-def _round_decimals(ctx: RuleContext, self: Value, decimals: int) -> Value:
+def _round_decimals(ctx: RuleContext, self: Value, decimals: Value) -> Value:
     x = widened(self)
     if not is_float(dtype_of(x)):
         return x
+    if not is_number(decimals):
+        factor = like(x, lax.pow(np.float64(10), cast(lax.abs(decimals), "float64")))
+        up, down = lax.mul(x, factor), lax.div(x, factor)
+        rounded = _round_half_even(select(lax.lt(decimals, np.int64(0)), down, up))
+        return select(
+            lax.lt(decimals, np.int64(0)), lax.mul(rounded, factor), lax.div(rounded, factor)
+        )
     factor = like(x, 10.0 ** abs(decimals))
     if decimals < 0:
         return lax.mul(_round_half_even(lax.div(x, factor)), factor)

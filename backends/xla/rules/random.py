@@ -106,19 +106,24 @@ def below_each(ctx: RuleContext, shape: Shape, p: Value) -> Value:
     return lax.lt(unit(ctx, shape, dtype_of(p)), p)
 
 
-def integers(ctx: RuleContext, shape: Shape, low: int, span: int) -> Value:
+def integers(ctx: RuleContext, shape: Shape, low: Value, span: Value) -> Value:
     """Uniform in [low, low + span), as int64 that wraps around.
 
     A span of up to 2**32 scales one word (multiply and take the high half); a larger one
-    is the remainder of two words, as in PyTorch.
+    is the remainder of two words, as in PyTorch. One that varies is never larger
+    (``fuse.trace.reach``).
     """
-    if span <= 2**32:
+    if not is_number(span) or span <= 2**32:
         word = cast(_bits(ctx, shape, 32), "uint64")
-        draw = lax.shift_right_logical(lax.mul(word, np.uint64(span)), np.uint64(32))
+        draw = lax.shift_right_logical(lax.mul(word, _unsigned(span)), np.uint64(32))
     else:
         draw = _bits(ctx, shape, 64)
         draw = draw if span == 2**64 else lax.rem(draw, np.uint64(span))
-    return cast(lax.add(draw, np.uint64(low % 2**64)), "int64")
+    return cast(lax.add(draw, _unsigned(low)), "int64")
+
+
+def _unsigned(number: Value) -> Value:
+    return np.uint64(number % 2**64) if is_number(number) else cast(number, "uint64")
 
 
 # --- uniform and normal ------------------------------------------------------
@@ -241,31 +246,31 @@ def _random(ctx: RuleContext, self: Value) -> Value:
 
 
 @rule("random.from", "random_.from")
-def _random_from(ctx: RuleContext, self: Value, low: int, high: int | None) -> Value:
+def _random_from(ctx: RuleContext, self: Value, low: Value, high: Value | None) -> Value:
     end = _largest(ctx.out[0].dtype) + 1 if high is None else high
     return integers(ctx, ctx.out[0].shape, low, end - low)
 
 
 @rule("random.to", "random_.to", "randint_like", "randint_like.generator")
-def _random_to(ctx: RuleContext, self: Value, high: int, dtype: str | None = None) -> Value:
+def _random_to(ctx: RuleContext, self: Value, high: Value, dtype: str | None = None) -> Value:
     return integers(ctx, ctx.out[0].shape, 0, high)
 
 
 @rule("randint", "randint.generator")
-def _randint(ctx: RuleContext, high: int, size: Shape, dtype: str | None = None) -> Value:
+def _randint(ctx: RuleContext, high: Value, size: Shape, dtype: str | None = None) -> Value:
     return integers(ctx, ctx.out[0].shape, 0, high)
 
 
 @rule("randint.low", "randint.low_generator")
 def _randint_low(
-    ctx: RuleContext, low: int, high: int, size: Shape, dtype: str | None = None
+    ctx: RuleContext, low: Value, high: Value, size: Shape, dtype: str | None = None
 ) -> Value:
     return integers(ctx, ctx.out[0].shape, low, high - low)
 
 
 @rule("randint_like.low_dtype", "randint_like.low_generator_dtype")
 def _randint_like_low(
-    ctx: RuleContext, self: Value, low: int, high: int, dtype: str | None = None
+    ctx: RuleContext, self: Value, low: Value, high: Value, dtype: str | None = None
 ) -> Value:
     return integers(ctx, ctx.out[0].shape, low, high - low)
 
@@ -317,16 +322,23 @@ def _with_replacement(ctx: RuleContext, weights: Value) -> Value:
 # --- dropout and randomised activations --------------------------------------
 
 
+def _reciprocal(keep: Value) -> Value:
+    """One over the share that is kept; of none, 0."""
+    if is_number(keep):
+        return 0.0 if keep == 0 else 1.0 / keep
+    return jnp.where(keep == 0, 0.0, 1.0 / keep)
+
+
 @rule("native_dropout")
 def _native_dropout(
-    ctx: RuleContext, self: Value, p: float, train: bool | None
+    ctx: RuleContext, self: Value, p: Value, train: bool | None
 ) -> tuple[Value, Value]:
     if train is False:
         return self, lax.full_like(self, True, np.bool_)
     keep = 1.0 - p
     mask = below(ctx, self.shape, keep)
     x = widened(self)
-    scale = 0.0 if keep == 0 else 1.0 / keep
+    scale = _reciprocal(keep)
     # A product, not a selection: a dropped infinity is NaN, as in PyTorch.
     return lax.mul(lax.mul(x, cast(mask, dtype_of(x))), like(x, scale)), mask
 

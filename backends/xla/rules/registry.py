@@ -8,8 +8,8 @@ positional arguments by position, keyword-only arguments by name. Of these,
   (a Python number that PyTorch wrapped into a tensor is a 0-d array of float64,
   int64, bool or complex128);
 * ``Tensor?`` may be ``None``; ``Tensor[]`` is a list;
-* ``Scalar`` is a Python number, or a 0-d float64/int64 array once its place has
-  become a dynamic scalar (a rule that needs the number while tracing declares so
+* ``Scalar`` and ``float`` are Python numbers, or a 0-d float64/int64 array once their place
+  has become a dynamic scalar (a rule that needs the number while tracing declares so
   with ``static``);
 * ``ScalarType`` is the dtype's name, ``int[]`` a tuple, ``str`` a str;
 * ``layout``, ``device``, ``pin_memory``, ``memory_format`` and ``generator`` are
@@ -34,6 +34,9 @@ Rule = Callable[..., Any]
 
 RULES: dict[str, Rule] = {}
 STATIC_SCALARS: dict[str, frozenset[str]] = {}
+DOUBLES: set[str] = set()
+"""Operators whose numbers that vary are float64 everywhere: rounded to float32, too much is lost
+in what is made of them."""
 
 
 class Unsupported(Exception):
@@ -47,12 +50,14 @@ def rule(
     *overloads: str,
     static: tuple[str, ...] = (),
     refuse: Callable[..., str | None] | None = None,
+    doubles: bool = False,
 ) -> Callable[[Rule], Rule]:
     """Register one function for ATen overloads such as ``"add.Tensor"`` or ``"relu"``.
 
     An overload called ``default`` is written without it. ``static`` names Scalar
     arguments (or wrapped-number tensor arguments) that must stay Python numbers. ``refuse`` takes
-    the rule's own arguments and returns why it does not cover them, or ``None``.
+    the rule's own arguments and returns why it does not cover them, or ``None``. ``doubles``
+    puts the overloads into ``DOUBLES``.
     Registering an overload twice raises ``ValueError``.
     """
 
@@ -63,6 +68,8 @@ def rule(
             RULES[name] = function if refuse is None else _refusing(function, refuse)
             if static:
                 STATIC_SCALARS[name] = frozenset(static)
+            if doubles:
+                DOUBLES.add(name)
         return function
 
     return register
@@ -79,4 +86,4 @@ def _refusing(function: Rule, refuse: Callable[..., str | None]) -> Rule:
     return checked
 
 
-__all__ = ["RULES", "STATIC_SCALARS", "Rule", "RuleContext", "Unsupported", "rule"]
+__all__ = ["DOUBLES", "RULES", "STATIC_SCALARS", "Rule", "RuleContext", "Unsupported", "rule"]

@@ -146,7 +146,7 @@ def _flip(ctx: RuleContext, self: Array, dims: tuple[int, ...]) -> Array:
 def _roll(ctx: RuleContext, self: Array, shifts: Any, dims: Any) -> Array:
     if self.size == 0:
         return self
-    shifts = (shifts,) if isinstance(shifts, int) else shifts
+    shifts = shifts if isinstance(shifts, (tuple, list)) else (shifts,)
     dims = (dims,) if isinstance(dims, int) else dims
     if not dims:
         return _shaped(_rolled(self.reshape(-1), shifts[0], 0), self.shape)
@@ -155,9 +155,12 @@ def _roll(ctx: RuleContext, self: Array, shifts: Any, dims: Any) -> Array:
     return self
 
 
-def _rolled(value: Array, shift: int, dim: int) -> Array:
+def _rolled(value: Array, shift: Any, dim: int) -> Array:
     size = value.shape[dim]
     cut = -shift % size
+    if isinstance(cut, jax.Array):
+        twice = lax.concatenate([value, value], dim)
+        return lax.dynamic_slice_in_dim(twice, cut, size, dim)
     return value if not cut else lax.concatenate(split(value, [cut, size - cut], dim)[::-1], dim)
 
 

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from fuse.backends.xla.rules.padding import transposed
-from fuse.backends.xla.rules.registry import RuleContext, rule
+from fuse.backends.xla.rules.registry import RuleContext, Unsupported, rule
 from fuse.backends.xla.views import read, write
 from fuse.trace.spec import Layout, View, contiguous_strides
 
@@ -44,11 +44,17 @@ def _select(ctx: RuleContext, self: Array, dim: int, index: int) -> Array:
 
 
 def _spread(value: Array, shape: tuple[int, ...], dim: int, place: slice) -> Array:
-    """Zeros of ``shape`` with ``value`` at ``place`` (a slice) along ``dim``."""
-    begin, _, step = place.indices(shape[dim])
+    """Zeros of ``shape`` with ``value`` at ``place`` (a slice) along ``dim``.
+
+    A place that varies is that of elements one beside the other.
+    """
+    varies = isinstance(place.start, jax.Array)
+    begin, _, step = (place.start, None, 1) if varies else place.indices(shape[dim])
     size = value.shape[dim]
     if size == 0:
         return jnp.zeros(shape, value.dtype)
+    if not isinstance(begin, int):
+        return lax.dynamic_update_slice_in_dim(jnp.zeros(shape, value.dtype), value, begin, dim)
     config = [(0, 0, 0)] * value.ndim
     config[dim] = (begin, shape[dim] - begin - (size - 1) * step - 1, step - 1)
     return lax.pad(value, _zero(value), config)
@@ -60,21 +66,31 @@ def _slice_backward(
     grad_output: Array,
     input_sizes: Any,
     dim: int,
-    start: int,
-    end: int,
+    start: Any,
+    end: Any,
     step: int,
 ) -> Array:
     dim %= grad_output.ndim
-    return _spread(grad_output, ctx.out[0].shape, dim, slice(start, end, step))
+    shape = ctx.out[0].shape
+    if isinstance(start, jax.Array) or isinstance(end, jax.Array):
+        if step != 1:
+            raise Unsupported("a place that varies, of elements that do not lie together")
+        start = _from_start(start, shape[dim])
+    return _spread(grad_output, shape, dim, slice(start, end, step))
+
+
+def _from_start(index: Any, size: int) -> Array:
+    """An index, which may count from the end, as one from the start."""
+    return jnp.asarray(jnp.where(index < 0, index + size, index))
 
 
 @rule("select_backward")
 def _select_backward(
-    ctx: RuleContext, grad_output: Array, input_sizes: Any, dim: int, index: int
+    ctx: RuleContext, grad_output: Array, input_sizes: Any, dim: int, index: Any
 ) -> Array:
     shape = ctx.out[0].shape
     dim %= len(shape)
-    place = slice(index % shape[dim], None)
+    place = slice(index % shape[dim], None)  # % of an array has the sign of the size, too
     return _spread(lax.expand_dims(grad_output, (dim,)), shape, dim, place)
 
 
@@ -110,9 +126,12 @@ def _slice_scatter(
 
 
 @rule("select_scatter")
-def _select_scatter(ctx: RuleContext, self: Array, src: Array, dim: int, index: int) -> Array:
+def _select_scatter(ctx: RuleContext, self: Array, src: Array, dim: int, index: Any) -> Array:
     dim %= self.ndim
-    index %= self.shape[dim]
+    index = index % self.shape[dim]
+    if isinstance(index, jax.Array):
+        row = lax.expand_dims(src.astype(self.dtype), (dim,))
+        return lax.dynamic_update_slice_in_dim(self, row, index, dim)
     return _write_along(ctx, self, lax.expand_dims(src, (dim,)), dim, slice(index, index + 1))
 
 
@@ -237,21 +256,21 @@ def _unfold_backward(
     return jnp.moveaxis(summed, 0, dim)
 
 
-def _band(self: Array, diagonal: int, *, lower: bool) -> Array:
+def _band(self: Array, diagonal: Any, *, lower: bool) -> Array:
     """Keep the elements on one side of a diagonal, zero elsewhere."""
     rows = lax.broadcasted_iota("int32", self.shape[-2:], 0)
     columns = lax.broadcasted_iota("int32", self.shape[-2:], 1)
-    edge = rows + max(min(diagonal, 2**30), -(2**30))
+    edge = rows + jnp.clip(diagonal, -(2**30), 2**30).astype(jnp.int32)
     kept = columns <= edge if lower else columns >= edge
     mask = lax.broadcast_in_dim(kept, self.shape, (self.ndim - 2, self.ndim - 1))
     return lax.select(mask, self, lax.full_like(self, 0))
 
 
 @rule("tril")
-def _tril(ctx: RuleContext, self: Array, diagonal: int) -> Array:
+def _tril(ctx: RuleContext, self: Array, diagonal: Any) -> Array:
     return _band(self, diagonal, lower=True)
 
 
 @rule("triu")
-def _triu(ctx: RuleContext, self: Array, diagonal: int) -> Array:
+def _triu(ctx: RuleContext, self: Array, diagonal: Any) -> Array:
     return _band(self, diagonal, lower=False)

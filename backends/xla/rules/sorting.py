@@ -155,9 +155,9 @@ def _topk(
 
 
 @rule("kthvalue")
-def _kthvalue(ctx: RuleContext, x: jax.Array, k: int, dim: int = -1, keepdim: bool = False) -> Any:
+def _kthvalue(ctx: RuleContext, x: jax.Array, k: Any, dim: int = -1, keepdim: bool = False) -> Any:
     values, order, axis = _sorted(ctx, x, dim, descending=False)
-    pair = (lax.slice_in_dim(v, k - 1, k, axis=axis) for v in (values, order))
+    pair = (lax.dynamic_slice_in_dim(v, k - 1, 1, axis=axis) for v in (values, order))
     return tuple(v.reshape(s.shape) for v, s in zip(pair, ctx.out, strict=True))
 
 

@@ -256,7 +256,7 @@ PyRef Recorder::to_python(
   if (value.isString()) {
     return make_string(value.toStringRef());
   }
-  if (value.isIntList()) {
+  if (value.isIntList() && !varies) {
     return make_tuple(c10::IntArrayRef(value.toIntVector()));
   }
   if (value.isList()) {

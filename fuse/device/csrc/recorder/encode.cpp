@@ -120,7 +120,7 @@ void Recorder::encode_value(const c10::IValue& value, OpInfo::Kind kind) {
       encode_tensor(item.toTensor());
     }
     return;
-  } else if (value.isIntList()) {
+  } else if (value.isIntList() && kind != OpInfo::Kind::Scalar) {
     auto list = value.toIntVector();
     words.push_back(kTagList | list.size() << 8);
     words.insert(words.end(), list.begin(), list.end());

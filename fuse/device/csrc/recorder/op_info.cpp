@@ -20,12 +20,56 @@ std::unordered_set<std::string>& by_element() {
   return *names;
 }
 
-OpInfo::Kind kind_of(const c10::Argument& argument) {
+// Arguments that are integers in the schema, and neither a size, a dimension nor a choice: they may
+// vary as a step size does.
+bool is_value(const std::string& base, const std::string& argument) {
+  static const auto* table = new std::unordered_map<std::string, std::vector<std::string>>{
+      {"avg_pool2d", {"divisor_override"}},
+      {"avg_pool2d_backward", {"divisor_override"}},
+      {"avg_pool3d", {"divisor_override"}},
+      {"avg_pool3d_backward", {"divisor_override"}},
+      {"kthvalue", {"k"}},
+      {"nll_loss2d_backward", {"ignore_index"}},
+      {"nll_loss2d_forward", {"ignore_index"}},
+      {"nll_loss_backward", {"ignore_index"}},
+      {"nll_loss_forward", {"ignore_index"}},
+      {"randint", {"low", "high"}},
+      {"randint_like", {"low", "high"}},
+      {"random", {"from", "to"}},
+      {"roll", {"shifts"}},
+      {"round", {"decimals"}},
+      {"select_backward", {"index"}},
+      {"select_scatter", {"index"}},
+      {"slice_backward", {"start", "end"}},
+      {"tril", {"diagonal"}},
+      {"triu", {"diagonal"}}};
+  const auto found = table->find(base);
+  return found != table->end() &&
+      std::find(found->second.begin(), found->second.end(), argument) != found->second.end();
+}
+
+// "bernoulli" of "bernoulli_.float".
+std::string base_of(const std::string& name) {
+  std::string base = name.substr(0, name.find('.'));
+  if (base.back() == '_') {
+    base.pop_back();
+  }
+  return base;
+}
+
+OpInfo::Kind kind_of(const std::string& base, const c10::Argument& argument) {
+  if (is_value(base, argument.name())) {
+    return OpInfo::Kind::Scalar;
+  }
   c10::TypePtr type = argument.real_type();
   if (auto optional = type->cast<c10::OptionalType>()) {
     type = optional->getElementType();
   }
+  if (auto list = type->cast<c10::ListType>()) {
+    type = list->getElementType();
+  }
   switch (type->kind()) {
+    case c10::TypeKind::FloatType: // an optimizer's step size, a dropout's probability
     case c10::TypeKind::NumberType: return OpInfo::Kind::Scalar;
     case c10::TypeKind::ScalarTypeType: return OpInfo::Kind::Dtype;
     default: return OpInfo::Kind::Value;
@@ -68,11 +112,7 @@ OpInfo::Draws draws_of(const std::string& name) {
   if (name == "bernoulli.p" || name == "bernoulli_.float") {
     return OpInfo::Draws::Chance;
   }
-  std::string base = name.substr(0, name.find('.'));
-  if (base.back() == '_') {
-    base.pop_back();
-  }
-  return by_element().count(base) != 0 ? OpInfo::Draws::Elements : OpInfo::Draws::No;
+  return by_element().count(base_of(name)) != 0 ? OpInfo::Draws::Elements : OpInfo::Draws::No;
 }
 
 OpInfo* build(const c10::OperatorHandle& op) {
@@ -92,7 +132,7 @@ OpInfo* build(const c10::OperatorHandle& op) {
     } else if (argument.name() == "size") {
       info->size = place;
     }
-    info->kinds.push_back(kind_of(argument));
+    info->kinds.push_back(kind_of(base_of(info->name), argument));
     info->written.push_back(is_written(argument));
     info->nonfunctional |= info->written.back();
   }
