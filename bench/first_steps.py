@@ -1,7 +1,7 @@
 """The first minutes with small models of transformers: first steps and first tokens.
 
     python -m bench.first_steps                      # all architectures
-    python -m bench.first_steps Llama GPT-2 --compile wait
+    python -m bench.first_steps Llama GPT-2 --tier compiled
 
 Seconds of the first three training steps together and of the first 24 tokens, with a dynamic and
 with a static cache, on CPU eager, on the device with an empty cache (cold), and with what that
@@ -132,15 +132,15 @@ def main() -> None:
     """Measure what the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", default=[], help=f"of {', '.join(MODELS)}")
-    parser.add_argument("--compile", choices=["wait", "background"], help="FUSE_COMPILE")
+    parser.add_argument("--tier", choices=["auto", "compiled", "uncompiled"], help="FUSE_TIER")
     parser.add_argument("--what", choices=list(STEADY), nargs="*", default=list(STEADY))
     parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
     options: Any = parser.parse_args()
     if options.one:
         print(json.dumps(one(*options.one)))
         return
-    if options.compile:
-        os.environ["FUSE_COMPILE"] = options.compile
+    if options.tier:
+        os.environ["FUSE_TIER"] = options.tier
     names = options.names or list(MODELS)
     for what in options.what:
         measure(what, [name for name in names if name in NAMES[what]])

@@ -19,8 +19,7 @@ from unittest import mock
 os.environ |= {
     "JAX_PLATFORMS": "cpu",
     "FUSE_COLLECTIVES": "xla",
-    "FUSE_BRIEF_TRACE": "0",
-    "FUSE_COMPILE": "wait",
+    "FUSE_TIER": "compiled",
 }
 
 import torch

@@ -136,7 +136,7 @@ def main() -> None:
     parser.add_argument("--train", type=int, default=200, help="steps of training before")
     parser.add_argument("--check", type=int, help="answers to compare (default: all)")
     options = parser.parse_args()
-    os.environ.setdefault("FUSE_COMPILE", "wait")  # all executables early: they are counted
+    os.environ.setdefault("FUSE_TIER", "compiled")  # all executables early: they are counted
     text = chargpt.load_data("cpu")
     asked = requests(text, options.load)
     model = trained_model(options.device, text, options.train)

@@ -53,9 +53,16 @@ print(json.dumps(fuse.stats()["compiles"]))
 """
 
 
-def first_step(layers: int, **settings: str) -> dict[str, Any]:
-    """One process's first training step of a transformer, nothing cached."""
-    found: dict[str, Any] = uncached(DEEP, str(layers), **settings)
+WHOLE = """
+from fuse.device import lazy
+from fuse.engine.plans import Plans
+lazy.engine().planning._plans = Plans(lazy.engine().executables.cache, 1000000)
+"""
+
+
+def first_step(layers: int, whole: bool = False) -> dict[str, Any]:
+    """One process's first training step of a transformer, nothing cached; ``whole``: one chunk."""
+    found: dict[str, Any] = uncached((WHOLE if whole else "") + DEEP, str(layers))
     return found
 
 
@@ -82,7 +89,7 @@ def test_first_step_of_a_deep_transformer(
     more than 9 GB of memory.
     """
     shallow, deep = first_step(4), first_step(48)
-    half = first_step(24, FUSE_WHOLE_TRACE="1000000")
+    half = first_step(24, whole=True)
     results["first step"] = {"4 layers": shallow, "48 layers": deep, "24 layers whole": half}
     with capsys.disabled():
         print(f"\nfirst step: 4 layers {shallow}, 48 layers {deep}, 24 layers whole {half}")

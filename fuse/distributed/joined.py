@@ -53,7 +53,7 @@ def capture(step: Callable[[], object], keep: bool = False, copy: bool = True) -
 
     Its collectives have to be calls on whole tensors of the device by all ranks of the default
     group, and go by JAX's runtime: on a TPU or GPU always. On the CPU ``FUSE_COLLECTIVES=xla``
-    asks for it; ``FUSE_COMPILE=wait`` and ``FUSE_BRIEF_TRACE=0`` keep PyTorch's kernels out.
+    asks for it; ``FUSE_TIER=compiled`` keeps PyTorch's kernels out.
 
     Raises:
         FuseError: the settings are others, which is said before the step runs; or it has called
@@ -91,7 +91,7 @@ def obstacle() -> str:
     if engine.planning.compiler.background and engine.backend.shares_host_memory():
         return describe(
             "a step is captured as it is compiled, and here parts of it run uncompiled meanwhile",
-            remedy="set FUSE_COMPILE=wait before the process starts",
+            remedy="set FUSE_TIER=compiled before the process starts",
         )
     return ""
 

@@ -1,8 +1,8 @@
 """Finds or compiles every chunk of a plan, in parallel; waits for that, or does not.
 
-``FUSE_COMPILE=wait`` returns executables and raises what the compiler says at the cut.
-``FUSE_COMPILE=background`` returns what is in memory and futures of the rest: until one is
-done its chunk runs uncompiled, and where the compiler fails it goes on so, after one warning.
+With ``FUSE_TIER=compiled`` it returns executables and raises what the compiler says at the cut.
+In the background it returns what is in memory and futures of the rest: until one is done its chunk
+runs uncompiled, and where the compiler fails it goes on so, after one warning.
 """
 
 from __future__ import annotations
@@ -42,8 +42,12 @@ class Compiler:
     """One an engine. Its pool takes a thread a core, or one less where the program goes on."""
 
     def __init__(self, executables: Executables, background: bool) -> None:
-        """``background`` chooses between the two ways; no thread starts yet."""
+        """``background`` chooses between the two ways; no thread starts yet.
+
+        ``waits`` chooses the first for a while.
+        """
         self.background = background
+        self.waits = False
         self.counts = Counts()
         self._executables = executables
         self._pool: Pool[Found] = Pool(cores() - 1 if background else cores())
@@ -75,7 +79,7 @@ class Compiler:
 
     def _goes_on_without(self, backend: Backend, chunk: Chunk) -> bool:
         """Whether the chunk runs uncompiled meanwhile: on memory that is the host's."""
-        here = self.background and backend.shares_host_memory()
+        here = self.background and not self.waits and backend.shares_host_memory()
         return here and self._uncompiled.refusal(chunk) is None
 
     def _wait(self, backend: Backend, missing: Wanted) -> Mapping[str, Found]:

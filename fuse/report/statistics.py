@@ -6,6 +6,7 @@ from typing import Any
 
 from fuse.compile.counts import COUNTS
 from fuse.device import lazy
+from fuse.report.tiers import tiers
 
 
 def stats() -> dict[str, Any]:
@@ -15,15 +16,20 @@ def stats() -> dict[str, Any]:
     ``traces``, ``cuts`` (reason -> count), ``chunks`` (executed),
     ``rescued_traces`` (that failed, and were run again operation by operation), ``compiles``,
     ``compile_seconds``, ``cache`` and ``cache_events``, ``host_fallbacks`` (operator ->
-    count), ``shape_caps`` (operator -> places whose shapes keep changing),
-    ``uncompiled_operations`` (run there, in brief traces, or at first sight), ``known_calls``
+    count), ``uncompiled_operations`` (run by PyTorch's CPU kernels), ``known_calls``
     (nodes of the trie), ``prunes`` (how often the least recent half of them was forgotten),
     ``started_early`` (traces whose first chunks ran while they were recorded) and
     ``started_in_vain`` (those that ended otherwise, or failed: what they made was dropped),
     ``streams`` (made so far, which is no counter: threads' own, and those of the program), and
     ``copies_beside`` (from pinned memory, ``non_blocking``, made beside what went on).
 
-    ``background`` (``FUSE_COMPILE=background``) counts executables that are ``pending``,
+    ``segments`` (tier -> count) counts what was called from one cut to the next: ``uncompiled``, or
+    ``compiled``, which are the traces. ``tiers`` says what the policy of tiers knows of them since
+    the start, a list of dicts, most frequent first, 20 at most: the ``operator`` that the segments
+    begin with, how many ran ``uncompiled`` and ``compiled``, the ``tier`` of the next, and ``why``.
+    It is empty where all are compiled: with ``FUSE_TIER=compiled``, and elsewhere than on the CPU.
+
+    ``background`` (unless ``FUSE_TIER=compiled``) counts executables that are ``pending``,
     ``compiled`` and ``failed``, and ``uncompiled_chunks``: runs of chunks that had none yet.
 
     ``compiled`` counts graphs of torch.compile: ``graphs`` (kind -> made), ``calls`` of them,
@@ -41,7 +47,16 @@ def stats() -> dict[str, Any]:
     ``cache_events`` counts what happened between tiers and processes: ``makes``, leases
     (``lease-held``, ``lease-waits``, ``lease-timeout``, ...), ``races``, full queues.
     """
-    return {**lazy.core().stats(), **lazy.engine().stats(), "compiled": COUNTS.stats()}
+    core, engine = lazy.core(), lazy.engine()
+    counted = core.stats()
+    uncompiled = counted.pop("uncompiled_segments")
+    return {
+        **counted,
+        "segments": {"uncompiled": uncompiled, "compiled": counted["traces"]},
+        "tiers": tiers(core.tiers(), engine.tier),
+        **engine.stats(),
+        "compiled": COUNTS.stats(),
+    }
 
 
 def reset_stats() -> None:

@@ -226,8 +226,6 @@ def test_an_environment_variable_with_an_unknown_value(
     ("variable", "read"),
     [
         ("FUSE_MAX_OPERATIONS", config.max_operations),
-        ("FUSE_SHAPE_CAP", config.shape_cap),
-        ("FUSE_BRIEF_TRACE", config.brief_calls),
         ("FUSE_IN_FLIGHT_BYTES", config.in_flight_bytes),
         ("FUSE_CACHE_LEASE_SECONDS", config.lease_seconds),
     ],
@@ -245,8 +243,7 @@ def test_the_largest_number_is_taken(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("FUSE_MAX_OPERATIONS", f"00{2**63 - 1}")
     assert config.max_operations() == 2**63 - 1
     code = "import torch; print(torch.ones(3, device='tpu').sum().item())"
-    settings = {"FUSE_MAX_OPERATIONS": str(2**63 - 1), "FUSE_SHAPE_CAP": str(2**32 - 1)}
-    assert run(code, **settings, FUSE_BRIEF_TRACE=str(2**63 - 1)) == "3.0\n"
+    assert run(code, FUSE_MAX_OPERATIONS=str(2**63 - 1)) == "3.0\n"
 
 
 OTHER_LAYOUTS: dict[str, tuple[Callable[[], object], str]] = {

@@ -17,7 +17,7 @@ from fuse.distributed import joined, training
 from fuse.errors import FuseError
 from tests.distributed.ranks import passes
 
-SETTINGS = {"FUSE_COLLECTIVES": "xla", "FUSE_BRIEF_TRACE": "0", "FUSE_COMPILE": "wait"}
+SETTINGS = {"FUSE_COLLECTIVES": "xla", "FUSE_TIER": "compiled"}
 GROUP = "cpu:gloo,tpu:tpu_dist"
 Batch = tuple[torch.Tensor, ...]
 Step = Callable[..., torch.Tensor]
@@ -213,7 +213,7 @@ def test_what_is_compiled_in_the_background_is_not_captured(monkeypatch: Any) ->
     called: list[int] = []
     with pytest.raises(FuseError, match="captured as it is compiled") as error:
         joined.capture(lambda: called.append(1))
-    assert "way out: set FUSE_COMPILE=wait before" in str(error.value) and not called
+    assert "way out: set FUSE_TIER=compiled before" in str(error.value) and not called
 
 
 def test_batches_are_alike_where_the_same_of_them_are_one_tensor() -> None:

@@ -26,10 +26,7 @@ ENTRIES_A_WORKER = 150
 """Entries after which a worker is replaced: what it compiled and recorded takes memory."""
 ENVIRONMENT = {
     "FUSE_HOST_FALLBACK": "silent",  # counted, not printed
-    # Everything compiles: nothing runs on the CPU's kernels instead.
-    "FUSE_BRIEF_TRACE": "0",
-    "FUSE_COMPILE": "wait",
-    "FUSE_SHAPE_CAP": "0",
+    "FUSE_TIER": "compiled",  # nothing runs on the CPU's kernels instead
     "OMP_NUM_THREADS": "1",
 }
 
