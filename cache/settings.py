@@ -87,7 +87,7 @@ class CacheSettings:
             raise ConfigError(
                 f"the shared cache {self.shared} needs a key: its entries are native code, and "
                 "only a signature tells whose.\n"
-                "  way out: set FUSE_CACHE_KEY, or a key file, to the same secret on every host"
+                "  way out: set FUSE_CACHE_KEY to the same secret on every host"
             )
 
     def _at_least(self, name: str, least: int) -> None:

@@ -8,11 +8,10 @@ with the valid ones.
 from __future__ import annotations
 
 import functools
-import json
 import os
 import warnings
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 from fuse.errors import ConfigError, describe
 
@@ -28,8 +27,11 @@ OLD_NAMES = {
     "FUSE_SHAPE_CAP": "tiers are measured; FUSE_TIER=compiled compiles every shape",
     "FUSE_WHOLE_TRACE": "the planner chooses by the device",
     "FUSE_START_AHEAD": "known streams are always started ahead",
+    "FUSE_CACHE_KEY_FILE": "FUSE_CACHE_KEY=file:PATH names the file",
+    "FUSE_SHARED_CACHE_OPTIONS": "fsspec has settings of its own, as FSSPEC_S3='{\"anon\": true}'",
+    "FUSE_BUILD_SECONDS": "an hour is always given",
 }
-"""Variables of releases before 0.2, and what to say of them."""
+"""Variables that are read no more, and what takes their place."""
 DEVICES = ("auto", "fuse")
 COLLECTIVES = ("auto", "host", "xla")
 MOST = 2**63 - 1
@@ -132,11 +134,6 @@ def compiler() -> str:
     return os.environ.get("CXX", "g++")
 
 
-def build_seconds() -> int:
-    """``FUSE_BUILD_SECONDS``: the longest that building the native core may take (900)."""
-    return _positive("FUSE_BUILD_SECONDS", 900, MOST_SECONDS)
-
-
 def memory_entries() -> int:
     """``FUSE_CACHE_ENTRIES``: executables the memory tier holds, and plans may (default 4096)."""
     return _positive("FUSE_CACHE_ENTRIES", 4096)
@@ -168,31 +165,14 @@ def shared_cache() -> str | None:
     return os.environ.get("FUSE_SHARED_CACHE") or None
 
 
-def shared_options() -> dict[str, Any]:
-    """``FUSE_SHARED_CACHE_OPTIONS``: a JSON object, arguments of the URL's fsspec driver."""
-    text = os.environ.get("FUSE_SHARED_CACHE_OPTIONS") or "{}"
-    remedy = 'give a JSON object such as {"anon": false}'
-    try:
-        options = json.loads(text)
-    except ValueError as error:
-        raise ConfigError(
-            describe(f"FUSE_SHARED_CACHE_OPTIONS is no JSON: {error}", remedy=remedy)
-        ) from error
-    if not isinstance(options, dict):
-        raise ConfigError(describe("FUSE_SHARED_CACHE_OPTIONS is no object", remedy=remedy))
-    return options
-
-
-def cache_key() -> bytes | None:
-    """``FUSE_CACHE_KEY``: the secret that signs the shared tier's entries."""
-    text = os.environ.get("FUSE_CACHE_KEY")
-    return text.encode() if text else None
-
-
-def cache_key_file() -> Path | None:
-    """``FUSE_CACHE_KEY_FILE``: a file with that secret, for its owner's eyes only."""
-    path = os.environ.get("FUSE_CACHE_KEY_FILE")
-    return Path(path) if path else None
+def cache_key() -> bytes | Path | None:
+    """``FUSE_CACHE_KEY``: the secret that signs the shared tier's entries, or ``file:`` and the
+    path of a file with it, for its owner's eyes only."""
+    warn_of_old_names()
+    text = os.environ.get("FUSE_CACHE_KEY") or None
+    if text is not None and text.startswith("file:"):
+        return Path(text.removeprefix("file:"))
+    return None if text is None else text.encode()
 
 
 def cache_record() -> Path | None:
@@ -207,18 +187,13 @@ def lease_seconds() -> int:
 
 
 def _positive(name: str, default: int, most: int = MOST) -> int:
-    return _whole(name, default, 1, most)
-
-
-def _whole(name: str, default: int, least: int, most: int) -> int:
     text = os.environ.get(name, str(default))
     # str.isdigit alone takes "²", and int() refuses texts of thousands of digits.
     plain = text.isascii() and text.isdigit() and len(text.lstrip("0")) <= len(str(most))
-    if not plain or not least <= int(text) <= most:
-        kind = "positive whole number" if least else "whole number"
+    if not plain or not 1 <= int(text) <= most:
         raise ConfigError(
             describe(
-                f"{name}={_shortened(text)} is not a {kind} up to {most}",
+                f"{name}={_shortened(text)} is not a positive whole number up to {most}",
                 remedy=f"set {name} to such a number, or unset it: the default is {default}",
             )
         )

@@ -55,9 +55,13 @@ class Compiler:
     """One an engine. What is waited for takes a thread a core, or one less in the background."""
 
     def __init__(self, executables: Executables, background: bool) -> None:
-        """``background`` chooses between the two ways; no thread starts yet."""
+        """``background`` chooses between the two ways; no thread starts yet.
+
+        ``waits`` chooses the first for a while.
+        """
         self.background = background
         self._beside = Beside(self._note)
+        self.waits = False
         self.counts = Counts()
         self._executables = executables
         self._waited: Pool[Found] = Pool(cores() - 1 if background else cores())
@@ -97,7 +101,7 @@ class Compiler:
 
     def _goes_on_without(self, backend: Backend, chunk: Chunk) -> bool:
         """Whether the chunk runs uncompiled meanwhile: on memory that is the host's."""
-        here = self.background and backend.shares_host_memory()
+        here = self.background and not self.waits and backend.shares_host_memory()
         return here and self._uncompiled.refusal(chunk) is None
 
     def _wait(self, backend: Backend, missing: Wanted) -> Mapping[str, Found]:

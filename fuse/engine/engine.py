@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import wait
 from typing import Any
 
 import numpy as np
@@ -88,8 +89,7 @@ class Engine:
 
     @property
     def tier(self) -> str:
-        """How tiers are chosen: auto, compiled or uncompiled; only the first two's sense is the
-        setting's everywhere.
+        """How tiers are chosen: auto, compiled or uncompiled.
 
         Compiled where memory is not the host's, where executables are waited for, and where a host
         fallback is an error, which only a recorded call shows.
@@ -285,6 +285,8 @@ class Engine:
             if self.observer is None:
                 results = self._run_stage(stage, words, inputs)
             else:
+                if stage.pending is not None and self.planning.compiler.waits:
+                    wait([stage.pending])
                 with self.observer.span("executing", stage.found.label, number):
                     results = self._run_stage(stage, words, inputs)
                     self.backend.wait(results)
@@ -328,9 +330,13 @@ class Engine:
         """Whether ``wait`` would return at once."""
         return self._flight.land_within(0.0)
 
-    def watch(self, timeline: Timeline | None) -> None:
-        """Write down what happens and when, until called with ``None``."""
+    def watch(self, timeline: Timeline | None, waits: bool = False) -> None:
+        """Write down what happens and when, until called with ``None``.
+
+        ``waits`` if chunks wait meanwhile for executables that are made in the background.
+        """
         self.observer = self.executables.timeline = timeline
+        self.planning.compiler.waits = waits
 
     def uses(self, name: str) -> bool:
         """Whether the backend ``name`` is the one in use."""

@@ -284,7 +284,6 @@ def cache_settings() -> CacheSettings:
         memory_entries=config.memory_entries(),
         memory_bytes=config.memory_bytes(),
         shared=config.shared_cache(),
-        shared_options=config.shared_options(),
         key=secret(),
         record=config.cache_record(),
         lease_seconds=config.lease_seconds(),
@@ -292,19 +291,19 @@ def cache_settings() -> CacheSettings:
 
 
 def secret() -> bytes | None:
-    """The key of signatures: ``FUSE_CACHE_KEY``, or what its key file holds, or None.
+    """The key of signatures: ``FUSE_CACHE_KEY``, or what the file that it names holds, or None.
 
     Raises:
         CacheTrustError: others may read or write the key file.
         ConfigError: the key file cannot be read.
     """
-    given, path = config.cache_key(), config.cache_key_file()
-    if given is not None or path is None:
+    given = config.cache_key()
+    if not isinstance(given, Path):
         return given
     try:
-        return read_secret(path)
+        return read_secret(given)
     except OSError as error:
-        raise ConfigError(describe(f"FUSE_CACHE_KEY_FILE cannot be read: {error}")) from error
+        raise ConfigError(describe(f"FUSE_CACHE_KEY's file cannot be read: {error}")) from error
 
 
 def since(now: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:

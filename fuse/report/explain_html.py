@@ -6,15 +6,17 @@ from html import escape
 from typing import Any
 
 from fuse.engine.timeline import KINDS
+from fuse.report.explain_full import chunk_lines, folded
 from fuse.report.explain_text import (
-    chunk_lines,
     decisions,
-    folded,
     groups,
+    longest,
     made,
+    numbers,
     seconds,
     seconds_by_kind,
     summary,
+    tier_lines,
 )
 
 COLOURS = {
@@ -42,7 +44,11 @@ def page(data: dict[str, Any]) -> str:
     """The page of what ``Explanation.to_dict`` returns; every text of the program is escaped."""
     body = [
         "<h1>What the device did</h1>",
-        f"<pre>{escape(chr(10).join(summary(data)))}</pre>",
+        *(
+            f"<pre>{escape(chr(10).join(part))}</pre>"
+            for part in (summary(data), tier_lines(data), longest(data))
+            if part
+        ),
         "<h2>Timeline</h2>",
         timeline(data),
         *(line for trace in data["traces"] for line in _trace(trace)),
@@ -122,12 +128,9 @@ def _chunks(trace: dict[str, Any]) -> str:
     head = "".join(f"<th>{name}</th>" for name in _COLUMNS)
     rows = []
     for group in groups(trace["chunks"]):
-        first, count = group[0], len(group)
-        number = f"{first['number']}" + (
-            f" to {group[-1]['number']} (x{count})" if count > 1 else ""
-        )
+        first = group[0]
         cells = (
-            number,
+            numbers(group),
             f"{len(first['operations'])}",
             f"{first['bytes_in']}",
             f"{first['bytes_out']}",

@@ -7,8 +7,10 @@ from typing import Any, final
 
 from fuse.engine.timeline import Timeline, recording
 from fuse.plan.repeats import find_repeats
+from fuse.report.explain_full import full_text
 from fuse.report.explain_html import page
 from fuse.report.explain_text import text
+from fuse.report.source_lines import source_lines
 from fuse.trace.signature import tokens
 from fuse.trace.spec import Layout
 
@@ -26,9 +28,12 @@ class Explanation(str):
     _data: dict[str, Any]
 
     @classmethod
-    def of(cls, data: dict[str, Any]) -> Explanation:
-        """The explanation that ``data`` holds; see ``to_dict`` for its keys."""
-        made = cls(text(data))
+    def of(cls, data: dict[str, Any], full: bool = False) -> Explanation:
+        """The explanation that ``data`` holds; see ``to_dict`` for its keys.
+
+        ``full`` chooses the text with every operation.
+        """
+        made = cls(full_text(data) if full else text(data))
         made._data = data
         return made
 
@@ -37,10 +42,18 @@ class Explanation(str):
 
         Keys:
             seconds: how long the call took, with its chunks waited for.
-            counts: ``operations``, ``known_operations``, ``traces``, ``chunks``, ``compiles``,
-                ``compile_seconds``, ``cache`` (tier -> hits), ``cuts`` (reason -> count),
-                ``host_fallbacks`` (operator -> count) and ``one_size_each`` (why graphs of
-                torch.compile do not run at the sizes of buckets -> calls), of this call only.
+            counts: ``operations``, ``known_operations``, ``uncompiled`` (operations), ``traces``,
+                ``chunks``, ``compiles``, ``compile_seconds``, ``cache`` (where -> hits), ``cuts``
+                (reason -> count), ``host_fallbacks`` (operator -> count) and ``one_size_each``
+                (why graphs of torch.compile do not run at the sizes of buckets -> calls), of this
+                call only.
+            steady: ``None``, or of the calls before this one ``calls``, ``seconds``, ``settled``
+                (whether all tiers are decided), and ``why`` not.
+            segments: the calls from one cut to the next, in order: ``operator`` (that it begins
+                with), ``calls``, ``tier`` that it ran in, ``seconds`` (``None`` if compiled),
+                ``trace`` (its number, ``None`` if uncompiled) and ``why``.
+            lines: of the source, longest first: ``source``, ``seconds`` (of its chunks' time,
+                shared among operations by bytes), ``operations`` and ``operators``.
             timeline: a list of ``kind`` (``fuse.engine.timeline.KINDS``), ``label``, ``start`` and
                 ``seconds`` from the call's start, ``trace`` and ``chunk`` (numbers or None).
             traces: one a cut, in order: ``number``, ``reason`` (why it was cut), ``runs`` (of
@@ -70,7 +83,7 @@ class Explanation(str):
 def gather(
     timeline: Timeline, before: dict[str, Any], after: dict[str, Any], start: float, stop: float
 ) -> dict[str, Any]:
-    """What ``Explanation.to_dict`` returns, from counters of before and after."""
+    """What ``Explanation.to_dict`` returns but for its tiers, from counters of before and after."""
     events = [*timeline.events, *recording(timeline.events, start, stop)]
     return {
         "seconds": stop - start,
@@ -79,8 +92,8 @@ def gather(
             {
                 "kind": event.kind,
                 "label": event.label,
-                "start": event.start - start,
-                "seconds": event.stop - event.start,
+                "start": max(event.start, start) - start,
+                "seconds": event.stop - max(event.start, start),
                 "trace": None if event.kind == "recording" else event.trace,
                 "chunk": event.chunk,
             }
@@ -90,6 +103,7 @@ def gather(
             _trace(number, reason, runnable, timeline)
             for number, (reason, runnable) in enumerate(timeline.traces)
         ],
+        "lines": source_lines(timeline),
     }
 
 
@@ -98,6 +112,7 @@ _GROWING = ("operations", "known_operations", "traces", "chunks", "compiles", "c
 
 def _counts(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {name: after[name] - before[name] for name in _GROWING}
+    found["uncompiled"] = after["uncompiled_operations"] - before["uncompiled_operations"]
     found["cache"] = {
         name: tier["hits"] - before["cache"][name]["hits"] for name, tier in after["cache"].items()
     }

@@ -6,6 +6,7 @@ from typing import Any
 
 from fuse.compile.counts import COUNTS
 from fuse.device import lazy
+from fuse.report.tiers import tiers
 
 
 def stats() -> dict[str, Any]:
@@ -21,6 +22,12 @@ def stats() -> dict[str, Any]:
     ``started_in_vain`` (those that ended otherwise, or failed: what they made was dropped),
     ``streams`` (made so far, which is no counter: threads' own, and those of the program), and
     ``copies_beside`` (from pinned memory, ``non_blocking``, made beside what went on).
+
+    ``segments`` (tier -> count) counts what was called from one cut to the next: ``uncompiled``, or
+    ``compiled``, which are the traces. ``tiers`` says what the policy of tiers knows of them since
+    the start, a list of dicts, most frequent first, 20 at most: the ``operator`` that the segments
+    begin with, how many ran ``uncompiled`` and ``compiled``, the ``tier`` of the next, and ``why``.
+    It is empty where all are compiled: with ``FUSE_TIER=compiled``, and elsewhere than on the CPU.
 
     ``background`` (unless ``FUSE_TIER=compiled``) counts executables that are ``pending``,
     ``compiled`` and ``failed``, and ``uncompiled_chunks``: runs of chunks that had none yet.
@@ -40,7 +47,16 @@ def stats() -> dict[str, Any]:
     ``cache_events`` counts what happened between tiers and processes: ``makes``, leases
     (``lease-held``, ``lease-waits``, ``lease-timeout``, ...), ``races``, full queues.
     """
-    return {**lazy.core().stats(), **lazy.engine().stats(), "compiled": COUNTS.stats()}
+    core, engine = lazy.core(), lazy.engine()
+    counted = core.stats()
+    uncompiled = counted.pop("uncompiled_segments")
+    return {
+        **counted,
+        "segments": {"uncompiled": uncompiled, "compiled": counted["traces"]},
+        "tiers": tiers(core.tiers(), engine.tier),
+        **engine.stats(),
+        "compiled": COUNTS.stats(),
+    }
 
 
 def reset_stats() -> None:

@@ -17,7 +17,7 @@ KEYS = [key_of(f"k{number}") for number in range(3)]
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in ("FUSE_CACHE", "FUSE_SHARED_CACHE", "FUSE_CACHE_KEY", "FUSE_CACHE_KEY_FILE"):
+    for name in ("FUSE_CACHE", "FUSE_SHARED_CACHE", "FUSE_CACHE_KEY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("FUSE_CACHE_DIR", str(tmp_path / "cache"))
     filled(tmp_path / "cache", *KEYS)

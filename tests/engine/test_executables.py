@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from fuse import config
 from fuse.cache import CacheTrustError
 from fuse.engine.executables import Executables, key_of, secret, since
 from fuse.errors import ConfigError, ExecutionError
@@ -25,7 +24,7 @@ PROGRAMS = 25
 @pytest.fixture(autouse=True)
 def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("FUSE_CACHE_DIR", str(tmp_path / "cache"))
-    for name in ("FUSE_CACHE", "FUSE_SHARED_CACHE", "FUSE_CACHE_KEY", "FUSE_CACHE_KEY_FILE"):
+    for name in ("FUSE_CACHE", "FUSE_SHARED_CACHE", "FUSE_CACHE_KEY"):
         monkeypatch.delenv(name, raising=False)
     yield tmp_path
 
@@ -173,24 +172,13 @@ def test_the_secret_comes_from_the_variable_or_from_a_private_file(
     file = settings / "key"
     file.write_text("a secret of some length\n")
     file.chmod(0o600)
-    monkeypatch.setenv("FUSE_CACHE_KEY_FILE", str(file))
-    assert secret() == b"a secret of some length"
     monkeypatch.setenv("FUSE_CACHE_KEY", "another")
     assert secret() == b"another"
-    monkeypatch.delenv("FUSE_CACHE_KEY")
+    monkeypatch.setenv("FUSE_CACHE_KEY", f"file:{file}")
+    assert secret() == b"a secret of some length"
     file.chmod(0o640)
     with pytest.raises(CacheTrustError, match="open to others"):
         secret()
     file.unlink()
-    with pytest.raises(ConfigError, match="FUSE_CACHE_KEY_FILE cannot be read"):
+    with pytest.raises(ConfigError, match="FUSE_CACHE_KEY's file cannot be read"):
         secret()
-
-
-def test_options_of_the_shared_tier(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert config.shared_options() == {}
-    monkeypatch.setenv("FUSE_SHARED_CACHE_OPTIONS", '{"anon": true}')
-    assert config.shared_options() == {"anon": True}
-    for wrong in ("{", "[1]"):
-        monkeypatch.setenv("FUSE_SHARED_CACHE_OPTIONS", wrong)
-        with pytest.raises(ConfigError, match="FUSE_SHARED_CACHE_OPTIONS is no"):
-            config.shared_options()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from dataclasses import replace
 from pathlib import Path
@@ -27,10 +26,12 @@ pytestmark = [
 @pytest.fixture(params=["folder", "memory", "local", "s3"])
 def shared(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A shared tier of each kind in the environment."""
-    name, options = uuid.uuid4().hex, {}
+    name = uuid.uuid4().hex
     if request.param == "s3":
         options = request.getfixturevalue("s3")
         fsspec = pytest.importorskip("fsspec")
+        # As FSSPEC_S3 sets it, which is read when fsspec is imported.
+        monkeypatch.setitem(fsspec.config.conf, "s3", options)
         fsspec.filesystem("s3", **options).mkdir(name)
     place = {
         "folder": str(tmp_path / "shared"),
@@ -38,10 +39,9 @@ def shared(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
         "local": f"local://{tmp_path}/shared",
         "s3": f"s3://{name}/folder",
     }[request.param]
-    for variable in ("FUSE_CACHE", "FUSE_CACHE_KEY_FILE", "FUSE_CACHE_RECORD"):
+    for variable in ("FUSE_CACHE", "FUSE_CACHE_RECORD"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("FUSE_SHARED_CACHE", place)
-    monkeypatch.setenv("FUSE_SHARED_CACHE_OPTIONS", json.dumps(options))
     monkeypatch.setenv("FUSE_CACHE_KEY", "k" * 32)
 
 

@@ -12,13 +12,17 @@ import torch
 
 import fuse
 from fuse.engine.timeline import KINDS, Event, recording
+from fuse.report.explain_full import folded, full_text
 from fuse.report.explain_html import page
-from fuse.report.explain_text import folded, groups, seconds, text
+from fuse.report.explain_text import LINES, WIDTH, groups, longest, seconds, text, tier_lines
 from fuse.report.explanation import Explanation
 from tests.device.helpers import DEVICE
 
 LAYERS = 30
-TOP = {"seconds", "counts", "timeline", "traces"}
+TOP = {"seconds", "counts", "timeline", "traces", "steady", "segments", "lines"}
+SEGMENT = {"operator", "calls", "tier", "seconds", "trace", "why"}
+LINE = {"source", "seconds", "operations", "operators"}
+SCREEN = 45
 TRACE = {
     "number", "reason", "runs", "planned", "leaves", "operations", "repeats", "decisions",
     "chunks",
@@ -49,8 +53,11 @@ def test_the_data_has_the_documented_keys_and_is_json(explained: Explanation) ->
     assert set(data) == TOP
     (trace,) = data["traces"]
     assert set(trace) == TRACE and all(set(chunk) == CHUNK for chunk in trace["chunks"])
+    assert all(set(one) == SEGMENT for one in data["segments"])
+    assert all(set(line) == LINE for line in data["lines"])
     documented = Explanation.to_dict.__doc__ or ""
-    assert all(f"``{name}``" in documented for name in (TRACE | CHUNK) - {"text"})
+    names = TRACE | CHUNK | SEGMENT | LINE
+    assert all(f"``{name}``" in documented for name in names - {"text"})
     assert all(f"{name}:" in documented for name in TOP)
 
 
@@ -90,12 +97,63 @@ def test_repeats_are_folded(explained: Explanation) -> None:
     shown = sum(len(operations) for _, operations in folded(trace))
     total = sum(times * len(operations) for times, operations in folded(trace))
     assert total == len(trace["operations"]) > 3 * shown
-    repeat = trace["repeats"][0]
-    assert f"x{repeat['count']}, {repeat['period']} operations, shown once" in explained
+    repeat, full = trace["repeats"][0], full_text(explained.to_dict())
+    assert f"x{repeat['count']}, {repeat['period']} operations, shown once" in full
     shared = [group for group in groups(trace["chunks"]) if len(group) > 1]
-    assert shared and f"(x{len(shared[0])})" in explained
+    assert shared and f"(x{len(shared[0])})" in full
+    assert f"  0.{shared[0][0]['number']} x{len(shared[0])} " in explained
     for group in shared:
-        assert f"plan: chunk {group[1]['number']}:" not in explained
+        assert f"plan: chunk {group[1]['number']}:" not in full
+
+
+def test_the_text_fits_a_screen(explained: Explanation) -> None:
+    lines = explained.splitlines()
+    assert len(lines) <= SCREEN and max(map(len, lines)) <= WIDTH
+    assert "%" not in "".join(line for line in lines if not line.startswith("  "))
+    assert [line.split()[0] for line in lines if line and not line.startswith(" ")] == [
+        "operations", "traces", "compiles", "cache", "time", "cuts", "host",
+        "segments", "chunks", "plan", "lines",
+    ]  # fmt: skip
+
+
+def test_all_of_it_is_printed_on_request(explained: Explanation) -> None:
+    (trace,) = explained.to_dict()["traces"]
+    full = fuse.explain(layers, full=True)
+    assert all(leaf["text"] in full for leaf in trace["leaves"])
+    assert (
+        trace["operations"][0]["text"] in full and trace["operations"][0]["text"] not in explained
+    )
+    assert all(len(text(explanation.to_dict())) < len(full) for explanation in (explained, full))
+
+
+def test_the_lines_of_the_source_share_the_chunks_time(explained: Explanation) -> None:
+    data = explained.to_dict()
+    ran = sum(chunk["run_seconds"] for chunk in data["traces"][0]["chunks"])
+    assert sum(line["seconds"] for line in data["lines"]) == pytest.approx(ran)
+    assert sum(line["operations"] for line in data["lines"]) == data["counts"]["operations"]
+    first = data["lines"][0]
+    assert first["source"].startswith(__file__) and "mm" in first["operators"]
+    assert "test_explain.py:" in explained and "x = (x @ w).tanh().mul(0.8125)" in explained
+    many = data | {"lines": [first] * (LINES + 3)}
+    assert longest(many)[-1] == "  and 3 more lines"
+
+
+def test_what_runs_compiled_by_setting_is_said_to(explained: Explanation) -> None:
+    (one,) = explained.to_dict()["segments"]
+    assert one["tier"] == "compiled" and one["trace"] == 0 and one["seconds"] is None
+    assert one["why"] == "compiled: FUSE_TIER=compiled"
+    assert f"  from {one['operator']}, {one['calls']} calls: {one['why']}" in explained
+
+
+def test_equal_segments_are_said_once(explained: Explanation) -> None:
+    one = {"operator": "mm", "calls": 3, "tier": "uncompiled", "seconds": 0.001, "trace": None}
+    ran = [one | {"calls": calls, "why": "uncompiled: seen 2 times"} for calls in (3, 5)]
+    steady = {"calls": 7, "seconds": 0.5, "settled": False, "why": "it would not pay"}
+    assert tier_lines({"segments": ran, "steady": steady}) == [
+        "segments    as they run after 7 calls in 500.00 ms: it would not pay",
+        "  2 times from mm, 3 to 5 calls in 2.00 ms: uncompiled: seen 2 times",
+    ]
+    assert tier_lines({"segments": [], "steady": None}) == []
 
 
 class Checked(HTMLParser):
@@ -156,7 +214,8 @@ def test_what_was_known_is_said_to_be(explained: Explanation) -> None:
     again = fuse.explain(layers)
     (trace,) = again.to_dict()["traces"]
     assert not trace["planned"] and trace["runs"] == 2
-    assert ", planned before this call" in again and ", planned before" not in explained
+    assert "planned in this call 0" in again and "planned in this call 1" in explained
+    assert "run 2 times so far, planned before this call" in full_text(again.to_dict())
     kinds = {event["kind"] for event in again.to_dict()["timeline"]}
     assert not kinds & {"planning", "compiling", "loading"}
 
@@ -170,7 +229,7 @@ def test_an_empty_call_is_explained_too() -> None:
 def test_a_chunk_that_ran_uncompiled_is_said_to(explained: Explanation) -> None:
     data = json.loads(json.dumps(explained.to_dict()))
     data["traces"][0]["chunks"][0]["tier"] = "pending"
-    assert "pending; it ran uncompiled" in text(data)
+    assert "pending, ran uncompiled" in text(data)
 
 
 def test_recording_is_what_is_left_between_events() -> None:

@@ -114,11 +114,11 @@ def test_explain_tells_what_happened():
         seen.append(y.mul(factor).sum().item())
         y.t().add(1)
 
-    text = fuse.explain(program, x, factor=2.0)
+    text = fuse.explain(program, x, full=True, factor=2.0)
     assert seen == [30.0]
     assert "cut by host_read" in text and "cut by synchronize" not in text.split("trace 0")[0]
     assert "mul.Tensor" in text and "float32[2,3]" in text and "test_statistics.py" in text
-    assert "compiles" in text and "chunk 0" in text and "host fallbacks" in text
+    assert "compiles" in text and "chunk 0" in text and "host fallbacks none" in text
     lines = dict(line.split(None, 1) for line in text.splitlines()[:1])
     assert lines["operations"].startswith("3 ")
 

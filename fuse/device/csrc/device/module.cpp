@@ -86,7 +86,7 @@ PyObject* tiers(PyObject*, PyObject*) {
   PyRef list = PyRef::steal(checked(PyList_New(0)));
   for (const TierReport& one : Recorder::global().tiers()) {
     PyRef item = PyRef::steal(checked(Py_BuildValue(
-        "{s:K,s:s,s:s,s:(KK),s:(LL),s:I,s:(III),s:I,s:L,s:L}",
+        "{s:K,s:s,s:s,s:(KK),s:(LL),s:I,s:(III),s:I,s:N,s:N,s:N,s:L,s:L}",
         "kind",
         static_cast<unsigned long long>(one.kind),
         "operator",
@@ -107,10 +107,32 @@ PyObject* tiers(PyObject*, PyObject*) {
         one.entries[2],
         "returning",
         one.returning,
+        "tried",
+        PyBool_FromLong(one.tried),
+        "endless",
+        PyBool_FromLong(one.endless),
+        "returns",
+        PyBool_FromLong(one.returns),
         "spent_ns",
         static_cast<long long>(one.spent),
         "price_ns",
         static_cast<long long>(one.price))));
+    PyList_Append(list.get(), item.get());
+  }
+  return list.release();
+  END_HANDLE_TH_ERRORS
+}
+
+PyObject* watch(PyObject*, PyObject* argument) {
+  HANDLE_TH_ERRORS
+  PyRef list = PyRef::steal(checked(PyList_New(0)));
+  for (Ran& one : Recorder::global().watch(static_cast<tiering::Watch>(PyLong_AsLong(argument)))) {
+    PyRef item = PyRef::steal(checked(Py_BuildValue(
+        "(KKLO)",
+        static_cast<unsigned long long>(one.kind),
+        static_cast<unsigned long long>(one.calls),
+        static_cast<long long>(one.took),
+        one.plan.get() == nullptr ? Py_None : one.plan.get())));
     PyList_Append(list.get(), item.get());
   }
   return list.release();
@@ -155,7 +177,7 @@ PyObject* stats(PyObject*, PyObject*) {
     }
   }
   return checked(Py_BuildValue(
-      "{s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:L,s:N}",
+      "{s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:L,s:N}",
       "operations",
       stats.operations,
       "known_operations",
@@ -164,6 +186,8 @@ PyObject* stats(PyObject*, PyObject*) {
       stats.traces,
       "uncompiled_operations",
       stats.uncompiled,
+      "uncompiled_segments",
+      stats.uncompiled_segments,
       "known_calls",
       stats.nodes,
       "prunes",
@@ -304,6 +328,10 @@ PyMethodDef methods[] = {
     {"set_most_nodes", set_most_nodes, METH_O, "Calls that the trie of known streams may hold."},
     {"set_tier", set_tier, METH_O, "How tiers are chosen: 0 auto, 1 compiled, 2 uncompiled."},
     {"tiers", tiers, METH_NOARGS, "What the policy of tiers knows, a dictionary a kind."},
+    {"watch",
+     watch,
+     METH_O,
+     "Whether somebody looks on: 0 no, 1 and all is recorded, 2 as it is; returns what ran."},
     {"is_settled", is_settled, METH_NOARGS, "Whether nothing is being tried or compiled."},
     {"cut", cut, METH_O, "Cut with the reason of this number; every stream to synchronise."},
     {"graph", make_graph, METH_O, "A compiled graph; takes whether its calls stand alone."},

@@ -54,6 +54,7 @@ enum class HostRun : uint8_t { Fallback, Uncompiled };
 struct RecorderStats {
   uint64_t operations = 0, known = 0, traces = 0, nodes = 0, uncompiled = 0, prunes = 0;
   uint64_t started_early = 0, started_in_vain = 0; // traces begun early: with their plan, or not
+  uint64_t uncompiled_segments = 0;
   std::array<uint64_t, static_cast<size_t>(CutReason::Count)> cuts{};
 };
 
@@ -67,7 +68,17 @@ struct TierReport {
   uint32_t trials = 0;
   uint32_t entries[3] = {0, 0, 0};
   uint32_t returning = 0;
-  tiering::Nanoseconds spent = 0, price = 0; // of the entry that spent most
+  bool tried = false, endless = false; // now
+  // Of the entry that spent most; whether what is recorded of it comes by again.
+  bool returns = true;
+  tiering::Nanoseconds spent = 0, price = 0;
+};
+
+// A segment that ran while somebody watched; of a kind of number 0 if the policy was not asked.
+struct Ran {
+  uint64_t kind = 0, calls = 0;
+  tiering::Nanoseconds took = 0;
+  PyRef plan; // none if it ran uncompiled
 };
 
 // How far a stream has come: which trace it is recording, and its calls so far.
@@ -117,6 +128,8 @@ class Recorder {
   // being tried or compiled.
   void set_tier(tiering::Setting setting);
   std::vector<TierReport> tiers();
+  // What ran since it was called last, if somebody watched; from now on `watch` says who does.
+  std::vector<Ran> watch(tiering::Watch watch);
   bool is_settled();
   void set_mode(Mode mode);
   Mode mode() const {
@@ -347,6 +360,8 @@ class Recorder {
   };
   tiering::Policy policy_ = make_policy();
   std::vector<Pending> pending_;
+  bool watched_ = false;
+  std::vector<Ran> ran_; // while it is
   tiering::Nanoseconds looked_ = 0; // at them, last
   std::unique_ptr<TrieNode> root_;
   uint64_t serials_ = 0; // traces begun

@@ -6,6 +6,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <chrono>
+#include <utility>
 
 #include "recorder/lock.h"
 #include "recorder/recorder.h"
@@ -64,6 +65,7 @@ bool Recorder::begins_uncompiled(const c10::OperatorHandle& op, const OpInfo& in
     return false;
   }
   open_->segment.begin(limit_);
+  ++stats_.uncompiled_segments;
   return true;
 }
 
@@ -107,6 +109,10 @@ void Recorder::end_segment() {
   // Draws of its own, which are recorded and read, do not end it.
   if (!AnyShape::here() && open_->segment.end()) {
     policy_.ends(open_->place, open_->segment.stream(), open_->segment.calls());
+    if (watched_) {
+      ran_.push_back(
+          {open_->place.kind_id, open_->segment.calls() + 1, now() - open_->place.start, PyRef()});
+    }
   }
 }
 
@@ -118,6 +124,12 @@ void Recorder::end_uncompiled() {
 }
 
 void Recorder::hand_on_segment(CutReason reason, const Plan* plan, bool planned) {
+  if (watched_ && plan != nullptr) {
+    const bool own = open_->place.open && !open_->segment.goes_on();
+    GilGuard gil;
+    ran_.push_back(
+        {own ? open_->place.kind_id : 0, open_->operations, 0, PyRef::borrow(plan->handle.get())});
+  }
   if (policy_.setting() == tiering::Setting::Compiled || !open_->place.open ||
       open_->segment.goes_on()) {
     return; // nothing to decide, or a call that was recorded alone
@@ -157,6 +169,17 @@ void Recorder::set_tier(tiering::Setting setting) {
   pending_.clear();
 }
 
+std::vector<Ran> Recorder::watch(tiering::Watch watch) {
+  Lock lock(*this);
+  for (OpenTrace* trace : Streams::global().all()) {
+    trace->segment.end();
+    trace->place = {};
+  }
+  policy_.watch(watch);
+  watched_ = watch != tiering::Watch::No;
+  return std::exchange(ran_, {});
+}
+
 std::vector<TierReport> Recorder::tiers() {
   Lock lock(*this);
   std::vector<TierReport> found;
@@ -169,10 +192,13 @@ std::vector<TierReport> Recorder::tiers() {
       report.measured[tier] = kind.measured[tier];
     }
     report.trials = kind.trials;
+    report.tried = policy_.tries(kind);
+    report.endless = kind.endless;
     for (const auto& [first, entry] : kind.entries) {
       ++report.entries[static_cast<size_t>(entry.state)];
       report.returning = std::max(report.returning, entry.returning);
       if (entry.spent >= report.spent) {
+        report.returns = entry.returns();
         report.spent = entry.spent;
         report.price = policy_.price(kind, entry);
       }

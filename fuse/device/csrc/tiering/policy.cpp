@@ -29,6 +29,11 @@ void Policy::set(Setting setting) {
   trial_ = {};
 }
 
+void Policy::watch(Watch watch) {
+  watch_ = watch;
+  trial_ = {};
+}
+
 void Policy::forget() {
   kinds_.clear();
   ++generation_;
@@ -43,11 +48,11 @@ void Policy::leaves(Place& place) {
 }
 
 Tier Policy::begin(Place& place, uint64_t kind, uint64_t first, Nanoseconds now) {
-  lasts(place, now);
+  if (watch_ == Watch::No) {
+    lasts(place, now);
+  }
   enter(place, kind, first, now);
-  place.tier = setting_ == Setting::Auto ? decide(place, now)
-      : setting_ == Setting::Compiled    ? Tier::Compiled
-                                         : Tier::Uncompiled;
+  place.tier = choose(place, now);
   ++place.kind->segments[static_cast<size_t>(place.tier)];
   return place.tier;
 }
@@ -73,10 +78,28 @@ void Policy::enter(Place& place, uint64_t id, uint64_t first, Nanoseconds now) {
   place.measured = true;
 }
 
+Tier Policy::choose(Place& place, Nanoseconds now) {
+  if (setting_ == Setting::Compiled || watch_ == Watch::Recorded) {
+    return Tier::Compiled;
+  }
+  if (setting_ == Setting::Uncompiled) {
+    return Tier::Uncompiled;
+  }
+  return watch_ == Watch::AsItIs ? settled(place) : decide(place, now);
+}
+
+Tier Policy::settled(const Place& place) {
+  if (place.endless && place.entry->returns()) {
+    return Tier::Compiled;
+  }
+  return place.entry->state == Entry::State::Ready ? place.kind->tier : Tier::Uncompiled;
+}
+
 Tier Policy::decide(Place& place, Nanoseconds now) {
   Kind& kind = *place.kind;
   const Entry& entry = *place.entry;
-  if (place.endless && entry.returns()) {
+  kind.endless = place.endless && entry.returns();
+  if (kind.endless) {
     place.measured = false;
     return Tier::Compiled;
   }

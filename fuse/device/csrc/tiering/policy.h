@@ -13,6 +13,10 @@ namespace fuse::tiering {
 
 enum class Setting : uint8_t { Auto, Compiled, Uncompiled };
 
+// Who looks on learns what ran, and nothing is learned of how long that took: it takes longer. All
+// is recorded for it, or runs in the tier that it has, without a trial.
+enum class Watch : uint8_t { No, Recorded, AsItIs };
+
 // Segments that begin with one very call: the streams that they turned out to be, and whether
 // their executables are there.
 struct Entry {
@@ -46,6 +50,7 @@ struct Kind {
   Samples lasted; // in the present tier, from start to next start
   Nanoseconds next_trial = 0;
   uint32_t trials = 0;
+  bool endless = false; // the last one was recorded as the loop has no end of its own
   uint32_t kept = 0; // trials in a row that changed nothing
   Nanoseconds measured[2] = {0, 0}; // a round of its loop in each tier, at the last trial
   uint64_t segments[2] = {0, 0}; // that ran in each tier
@@ -75,6 +80,8 @@ class Policy {
   explicit Policy(Nanoseconds now) : born_(now) {}
 
   void set(Setting setting);
+  // From now on; places begin anew.
+  void watch(Watch watch);
   Setting setting() const {
     return setting_;
   }
@@ -99,6 +106,9 @@ class Policy {
   Nanoseconds price(const Kind& kind, const Entry& entry) const;
   bool tries() const {
     return trial_.queue != nullptr;
+  }
+  bool tries(const Kind& kind) const {
+    return tries() && trial_.kind == &kind;
   }
 
  private:
@@ -126,7 +136,9 @@ class Policy {
     return place.kind != nullptr && place.generation == generation_;
   }
   void enter(Place& place, uint64_t kind, uint64_t first, Nanoseconds now);
+  Tier choose(Place& place, Nanoseconds now);
   Tier decide(Place& place, Nanoseconds now);
+  static Tier settled(const Place& place);
   void lasts(Place& place, Nanoseconds now);
   void learns_cost(const Place& place, Nanoseconds took);
   bool pays_to_record(const Kind& kind, const Entry& entry, Nanoseconds now) const;
@@ -135,6 +147,7 @@ class Policy {
 
   std::unordered_map<uint64_t, Kind> kinds_;
   Setting setting_ = Setting::Compiled;
+  Watch watch_ = Watch::No;
   Trial trial_; // one at a time: what feeds what is told apart
   Nanoseconds born_;
   Nanoseconds recording_ = 0; // spent on it

@@ -1,0 +1,77 @@
+"""The segments of an explained call: in which tier each ran, and in which it would, and why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fuse import config
+from fuse.report.tiers import decided, why
+
+Ran = tuple[int, int, int, Any]
+"""A segment that ran, as the core says it: its kind's number, its calls, nanoseconds if it ran
+uncompiled, and its plan if it was recorded."""
+
+
+def segments(
+    ran: list[Ran],
+    kinds: list[dict[str, Any]],
+    traces: list[tuple[str, Any]],
+    engine: Any,
+    recorded: bool,
+) -> list[dict[str, Any]]:
+    """What ``Explanation.to_dict`` has of them.
+
+    Args:
+        ran: those of the call, in order.
+        kinds: what the core's ``tiers`` returns after it.
+        traces: ``(reason, plan)`` of those that were recorded, in order.
+        engine: the engine, for what is set.
+        recorded: whether all of them were recorded to be explained.
+    """
+    known = {kind["kind"]: kind for kind in kinds}
+    found, number = [], 0
+    for kind, calls, nanoseconds, plan in ran:
+        trace = None
+        if plan is not None:
+            while number < len(traces) and traces[number][1] is not plan:
+                number += 1
+            trace, number = number, number + 1
+        found.append(
+            {
+                "operator": known[kind]["operator"] if kind in known else _first(plan),
+                "calls": calls,
+                "tier": "uncompiled" if plan is None else "compiled",
+                "seconds": nanoseconds / 1e9 if plan is None else None,
+                "trace": trace,
+                "why": _why(known.get(kind), engine, recorded),
+            }
+        )
+    return found
+
+
+def _first(plan: Any) -> str:
+    return str(plan.plan.trace.nodes[0].op) if plan is not None else ""
+
+
+def _why(kind: dict[str, Any] | None, engine: Any, recorded: bool) -> str:
+    if kind is None:
+        return f"compiled: {_never_asked(engine)}"
+    reason = why(kind, engine.tier)
+    if not recorded:
+        return reason
+    so_far = not decided(kind) and engine.tier == "auto"
+    tier, _, rest = reason.partition(": ")
+    return f"by default it runs {tier}{' so far' if so_far else ''}: {rest}"
+
+
+def _never_asked(engine: Any) -> str:
+    """Why the policy of tiers has no say in a segment."""
+    if engine.mode != "fused":
+        return f"the mode is {engine.mode}"
+    if not engine.backend.shares_host_memory():
+        return "the device's memory is not the host's"
+    if config.tier() == "compiled":
+        return "FUSE_TIER=compiled"
+    if engine.tier == "compiled":
+        return "the settings ask for what is compiled"
+    return "a graph of torch.compile, or a call of the device's own"
