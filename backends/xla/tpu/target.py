@@ -15,9 +15,9 @@ from fuse.backends.base import COMPILER_SECONDS, Chunk, Target
 from fuse.backends.decomposed import MOST_SIGNATURES, Decompositions
 from fuse.backends.estimates import AS_IT_IS, Estimate, Variant
 from fuse.backends.functions import Shipment, is_function
-from fuse.backends.xla.lowering import rejection
 from fuse.backends.processes.process import Ended, Process, Processes
 from fuse.backends.processes.serve import packed
+from fuse.backends.xla.lowering import rejection
 from fuse.backends.xla.rules.registry import RULES
 from fuse.backends.xla.tpu.platform import TpuPlatform
 from fuse.backends.xla.tpu.targets import TargetName, libtpu_version, unknown
