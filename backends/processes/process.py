@@ -159,7 +159,7 @@ class Processes:
     """Up to ``most`` workers, each started when all others are busy. Safe to share by threads."""
 
     def __init__(self, most: int, start: Callable[[], Process]) -> None:
-        """Starts nothing; ``start``, which raises ``Ended``, is for the thread that needs one."""
+        """Starts nothing; ``start`` is called by the thread that needs one; raises ``Ended``."""
         self._start = start
         self._idle: queue.LifoQueue[Process | None] = queue.LifoQueue()
         for _ in range(most):
