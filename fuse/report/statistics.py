@@ -31,6 +31,8 @@ def stats() -> dict[str, Any]:
 
     ``background`` (unless ``FUSE_TIER=compiled``) counts executables that are ``pending``,
     ``compiled`` and ``failed``, and ``uncompiled_chunks``: runs of chunks that had none yet.
+    Of the compiled ones worker processes made ``workers``; ``here`` says why others were
+    compiled in this process (reason -> count).
 
     ``compiled`` counts graphs of torch.compile: ``graphs`` (kind -> made), ``calls`` of them,
     ``captures`` (calls recorded operation by operation, to be recorded in one step from then on),

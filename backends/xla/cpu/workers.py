@@ -17,7 +17,7 @@ from fuse.backends.processes.serve import packed
 from fuse.backends.registry import source_digest
 
 NICE: Final = 10
-"""The lowest priority: beside a program that is busy on all cores a worker gets a fiftieth."""
+"""Yields to the program; at the lowest priority a worker hardly starts where all cores are busy."""
 MOST: Final = 4
 """Workers at most, and no more than half of the cores: each takes 0.4 GB."""
 LOSSES: Final = 3
