@@ -131,9 +131,9 @@ def test_the_lines_of_the_source_share_the_chunks_time(explained: Explanation) -
     ran = sum(chunk["run_seconds"] for chunk in data["traces"][0]["chunks"])
     assert sum(line["seconds"] for line in data["lines"]) == pytest.approx(ran)
     assert sum(line["operations"] for line in data["lines"]) == data["counts"]["operations"]
-    first = data["lines"][0]
-    assert first["source"].startswith(__file__) and "mm" in first["operators"]
-    assert "test_explain.py:" in explained and "x = (x @ w).tanh().mul(0.8125)" in explained
+    first = next(line for line in data["lines"] if "mm" in line["operators"])
+    assert first["source"].startswith(__file__)
+    assert "test_explain.py:" in explained and "x = (x @ w).tanh().mul(0.812" in explained
     many = data | {"lines": [first] * (LINES + 3)}
     assert longest(many)[-1] == "  and 3 more lines"
 
@@ -215,7 +215,9 @@ def test_what_was_known_is_said_to_be(explained: Explanation) -> None:
     (trace,) = again.to_dict()["traces"]
     assert not trace["planned"] and trace["runs"] >= 2
     assert "planned in this call 0" in again and "planned in this call 1" in explained
-    assert f"run {trace['runs']} times so far, planned before this call" in full_text(again.to_dict())
+    assert f"run {trace['runs']} times so far, planned before this call" in full_text(
+        again.to_dict()
+    )
     kinds = {event["kind"] for event in again.to_dict()["timeline"]}
     assert not kinds & {"planning", "compiling", "loading"}
 
