@@ -99,7 +99,7 @@ def has_kernel(node: Node) -> bool:
 
 
 def _steps_in_half(node: Node) -> bool:
-    """Whether it is the step of an optimizer whose CPU kernel would leave parameters as they are."""
+    """Whether its CPU kernel, an optimizer's, would leave the parameters as they are."""
     return node.target.partition(".")[0] in STEPS and any(
         operand.layout.dtype not in ("float32", "float64") for operand in node.operands
     )
