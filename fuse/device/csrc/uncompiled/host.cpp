@@ -257,6 +257,14 @@ class HostCall {
   c10::SmallVector<Owned, 2> owned_;
 };
 
+bool are_dense_floats(c10::ArrayRef<c10::IValue> arguments) {
+  UnboxedOperands operands;
+  for (const c10::IValue& argument : arguments) {
+    for_tensors(argument, [&](const at::Tensor& tensor) { operands.see(tensor); });
+  }
+  return operands.dense_floats();
+}
+
 } // namespace
 
 bool run_on_host(
@@ -265,9 +273,12 @@ bool run_on_host(
     torch::jit::Stack* stack,
     const std::string& why,
     HostRun run) {
+  const bool uncompiled = run != HostRun::Fallback;
+  if (uncompiled && info.steps && !are_dense_floats(torch::jit::last(*stack, info.kinds.size()))) {
+    return false;
+  }
   ReadReason reason(CutReason::HostFallback);
   HostCall call(info, stack, run);
-  const bool uncompiled = run != HostRun::Fallback;
   if (!uncompiled || !call.draw_on_device(op)) {
     const OneThread one_thread(uncompiled && call.is_small());
     const FlushSubnormals flush(call.is_small());

@@ -24,7 +24,10 @@ void UnboxedOperands::see(const at::Tensor& tensor, bool written) {
   for (int64_t size : tensor.sizes()) {
     hash_ = (hash_ ^ static_cast<uint64_t>(size)) * 0x9E3779B97F4A7C15ull;
   }
-  hash_ ^= hash_ >> 29 ^ static_cast<uint64_t>(tensor.scalar_type());
+  const at::ScalarType dtype = tensor.scalar_type();
+  hash_ ^= hash_ >> 29 ^ static_cast<uint64_t>(dtype);
+  dense_floats_ =
+      dense_floats_ && (dtype == at::kFloat || dtype == at::kDouble) && tensor.is_contiguous();
   if (!tensor.is_privateuseone()) {
     plain_ = plain_ && tensor.is_cpu() && tensor.dim() == 0 && !written;
     return;

@@ -176,7 +176,10 @@ class UnboxedKernel<Result(Arguments...)> final : public UnboxedOperator {
   Result call(std::index_sequence<at...>, Arguments&... arguments) {
     UnboxedOperands operands;
     (operands.see(arguments, writes(at)), ...);
-    if (const auto run = Recorder::global().runs_unboxed(info_, operands)) {
+    const auto run = !info_.steps || operands.dense_floats()
+        ? Recorder::global().runs_unboxed(info_, operands)
+        : std::nullopt;
+    if (run.has_value()) {
       try {
         const UnboxedCall call(operands, *run);
         if constexpr (std::is_void_v<Result>) {

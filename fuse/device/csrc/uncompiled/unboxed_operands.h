@@ -43,6 +43,10 @@ class UnboxedOperands {
   bool plain() const {
     return plain_ && device_ >= 0;
   }
+  // Whether a kernel that knows nothing else may take them: see OpInfo::steps.
+  bool dense_floats() const {
+    return dense_floats_;
+  }
   bool ragged() const {
     return ragged_;
   }
@@ -65,6 +69,7 @@ class UnboxedOperands {
   void see_written(const Buffer& buffer);
 
   bool plain_ = true;
+  bool dense_floats_ = true;
   bool ragged_ = false;
   int8_t device_ = -1;
   int64_t elements_ = 0;
