@@ -22,7 +22,7 @@ bool copied_in_place(const OpInfo& copy, const at::Tensor& self, const at::Tenso
   operands.see(source);
   const auto run = Recorder::global().runs_unboxed(copy, operands);
   if (run.has_value()) {
-    const UnboxedCall call(operands, *run);
+    const UnboxedCall call(operands);
     at::Tensor written = call.on_host(std::as_const(self));
     at::native::copy_(written, call.on_host(source), /*non_blocking=*/false);
   }
@@ -45,7 +45,7 @@ bool copied_uncompiled(const OpInfo& copy, const at::Tensor& self, const at::Ten
   if (!run.has_value()) {
     return false;
   }
-  const UnboxedCall call(operands, *run);
+  const UnboxedCall call(operands);
   at::Tensor made =
       at::Tensor(at::detail::empty_strided_cpu(self.sizes(), self.strides(), self.scalar_type()));
   at::native::copy_(made, call.on_host(source), /*non_blocking=*/false);

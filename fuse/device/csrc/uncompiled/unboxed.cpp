@@ -35,9 +35,7 @@ void UnboxedOperands::see(const at::Tensor& tensor, bool written) {
   const Buffer* buffer = Buffer::of(tensor);
   plain_ = plain_ && (device_ < 0 || device_ == buffer->device) && !tensor.is_conj() &&
       !tensor.is_neg() && !buffer->pending && !buffer->poison && buffer->array.defined();
-  ragged_ = ragged_ || buffer->ragged;
   device_ = buffer->device;
-  most_bytes_ = std::max(most_bytes_, buffer->nbytes);
   if (written && plain_) {
     see_written(*buffer);
   }
@@ -86,7 +84,7 @@ at::Tensor UnboxedCall::on_device(at::Tensor result) const {
       result.layout(),
       " tensor; the tpu device has dense (strided) tensors only. Run it on the CPU");
   const bool shared = !result._is_zerotensor() && result.storage().use_count() != 1;
-  return from_host(shared ? result.clone() : std::move(result), device_, ragged_);
+  return from_host(shared ? result.clone() : std::move(result), device_);
 }
 
 UnboxedOperator::UnboxedOperator(const c10::OperatorHandle& op, Otherwise otherwise)

@@ -47,9 +47,6 @@ class UnboxedOperands {
   bool dense_floats() const {
     return dense_floats_;
   }
-  bool ragged() const {
-    return ragged_;
-  }
   int8_t device() const {
     return device_;
   }
@@ -60,21 +57,15 @@ class UnboxedOperands {
   uint64_t hash() const {
     return hash_;
   }
-  // Bytes behind the largest.
-  size_t most_bytes() const {
-    return most_bytes_;
-  }
 
  private:
   void see_written(const Buffer& buffer);
 
   bool plain_ = true;
   bool dense_floats_ = true;
-  bool ragged_ = false;
   int8_t device_ = -1;
   int64_t elements_ = 0;
   uint64_t hash_ = 1;
-  size_t most_bytes_ = 0;
 };
 
 } // namespace fuse
