@@ -7,6 +7,7 @@ import torch
 
 from fuse.device import lazy
 from tests.device.helpers import DEVICE
+from tests.lanes import only_in
 
 _library = torch.library.Library("fuse_inference_tests", "DEF")
 _library.define("counted(Tensor x, int n) -> Tensor")
@@ -80,6 +81,7 @@ def test_what_out_is_decides_beside_shapes():
     assert results(DEVICE) == results(DEVICE) == results("cpu")
 
 
+@only_in("compiled", "accelerator", reason="reads what recording described")
 def test_a_layer_met_again_is_described_with_its_own_values():
     def run(device: torch.device | str) -> list[float]:
         x = torch.arange(6.0, device=device).reshape(2, 3)

@@ -70,6 +70,8 @@ OpInfo::Kind kind_of(const std::string& base, const c10::Argument& argument) {
   }
   switch (type->kind()) {
     case c10::TypeKind::FloatType: // an optimizer's step size, a dropout's probability
+      // Others' operators are functions that were traced with the number.
+      return base.find("::") == std::string::npos ? OpInfo::Kind::Scalar : OpInfo::Kind::Value;
     case c10::TypeKind::NumberType: return OpInfo::Kind::Scalar;
     case c10::TypeKind::ScalarTypeType: return OpInfo::Kind::Dtype;
     default: return OpInfo::Kind::Value;
