@@ -7,7 +7,7 @@ import os
 from typing import Any
 
 from fuse.engine.timeline import Timeline
-from fuse.trace.node import Node
+from fuse.trace.node import Node, Operand, Output, Write
 from fuse.trace.spec import ITEMSIZE
 
 
@@ -40,8 +40,8 @@ def source_lines(timeline: Timeline) -> list[dict[str, Any]]:
 
 def touched(node: Node) -> int:
     """The bytes that an operation reads and writes."""
-    views = [one.view for one in (*node.operands, *node.outputs, *node.writes)]
-    return sum(view.numel * ITEMSIZE[view.dtype] for view in views)
+    tensors: tuple[Operand | Output | Write, ...] = (*node.operands, *node.outputs, *node.writes)
+    return sum(one.view.numel * ITEMSIZE[one.view.dtype] for one in tensors)
 
 
 def short(source: str) -> str:

@@ -72,7 +72,7 @@ def _too_late(
         return False
     spent = (kind["spent_ns"] - (0 if first is None else first["spent_ns"])) / 1e9
     left = (kind["price_ns"] - kind["spent_ns"]) / 1e9
-    return spent > 0 and took + left * took / spent > seconds
+    return bool(spent > 0 and took + left * took / spent > seconds)
 
 
 def _outcome(
