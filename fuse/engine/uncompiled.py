@@ -36,6 +36,8 @@ _KERNELS = (
 UNLIKE = frozenset({"_embedding_bag", "_embedding_bag_forward_only", "_grouped_mm"})
 """Operators whose CPU kernels return helper results of other shapes than were recorded, or leave
 rows undefined that are zeros on the device."""
+STEPS = ("_fused_adam", "_fused_adamw", "_fused_sgd", "_fused_adagrad")
+"""Optimizers' steps, whose CPU kernels do not train in half precision."""
 HIDDEN = frozenset(name.partition(".")[0] for name in HIDDEN_WRITES)
 Values = dict[int, np.ndarray]
 
@@ -93,7 +95,14 @@ def _computes(target: str) -> bool:
 
 def has_kernel(node: Node) -> bool:
     """Whether PyTorch's CPU kernels compute the node as the device does."""
-    return node.blocks == 0 and _computes(node.target)
+    return node.blocks == 0 and _computes(node.target) and not _steps_in_half(node)
+
+
+def _steps_in_half(node: Node) -> bool:
+    """Whether its CPU kernel, an optimizer's, would leave the parameters as they are."""
+    return node.target.partition(".")[0] in STEPS and any(
+        operand.layout.dtype not in ("float32", "float64") for operand in node.operands
+    )
 
 
 def _run(backend: Backend, chunk: Chunk, scalars: bytes, arrays: Sequence[Any]) -> list[Any]:

@@ -11,6 +11,9 @@ from torch import nn
 
 import fuse
 from tests.device.helpers import DEVICE, made
+from tests.lanes import only_in
+
+pytestmark = only_in("compiled", "accelerator", reason="counts what numbers that move compile")
 
 STEPS = 20
 Schedule = dict[str, Callable[[int], Any]]

@@ -117,8 +117,9 @@ def _products(ctx: RuleContext, q: jax.Array, k: jax.Array, scale: Any) -> jax.A
     """Scaled products of queries and keys: of the smaller array where that is exact enough."""
     if ctx.platform.name == "cpu":
         return _times_transposed(ctx, q * like(q, scale), k)
-    product = _times_transposed(ctx, q, k)
-    return product * like(product, scale)
+    product: jax.Array = _times_transposed(ctx, q, k)
+    scaled: jax.Array = product * like(product, scale)
+    return scaled
 
 
 def _as(ctx: RuleContext, value: jax.Array, like: jax.Array) -> jax.Array:

@@ -15,6 +15,7 @@
 #include "device/process.cpp" // NOLINT
 #include "device/promise.cpp" // NOLINT
 #include "device/python_bridge.cpp" // NOLINT
+#include "device/registration.cpp" // NOLINT
 #include "device/sharing.cpp" // NOLINT
 #include "device/storage.cpp" // NOLINT
 #include "recorder/ahead.cpp" // NOLINT(bugprone-suspicious-include)

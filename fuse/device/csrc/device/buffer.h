@@ -173,7 +173,6 @@ struct Buffer {
   size_t nbytes = 0;
   int8_t device = 0;
   Flag pending; // the value is a result of a trace being recorded
-  bool ragged = false; // made where shapes keep changing: see Recorder::storms
   std::atomic<uint32_t> traces{0}; // that point here: death goes through the morgue
   std::shared_ptr<std::string> poison; // why the value was lost, if it was
 

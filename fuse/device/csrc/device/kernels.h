@@ -6,8 +6,9 @@
 
 namespace fuse {
 
-// Makes the recorder the device's kernel of these aten overloads ("add.Tensor"). Needed where
-// PyTorch would prefer a composite kernel of its own to the catch-all fallback.
+// Gives the device a kernel of every aten overload that PyTorch's CPU computes, and of `names`
+// ("add.Tensor"), which are recorded as one call where PyTorch would prefer a composite of its own
+// to the catch-all fallback. `others` get their kernels elsewhere.
 void register_record_kernels(
     const std::vector<std::string>& names, const std::vector<std::string>& others);
 

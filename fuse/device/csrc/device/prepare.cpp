@@ -116,26 +116,6 @@ at::Tensor prepared(const at::Tensor& tensor, Need need, c10::Device device) {
 
 } // namespace
 
-bool reads_ragged(c10::ArrayRef<c10::IValue> arguments) {
-  auto ragged = [](const at::Tensor& tensor) {
-    return tensor.defined() && tensor.is_privateuseone() && Buffer::of(tensor)->ragged;
-  };
-  for (const c10::IValue& value : arguments) {
-    if (value.isTensor()) {
-      if (ragged(value.toTensor())) {
-        return true;
-      }
-    } else if (value.isTensorList()) {
-      for (const c10::IValue& item : value.toListRef()) {
-        if (ragged(item.toTensor())) {
-          return true;
-        }
-      }
-    }
-  }
-  return false;
-}
-
 c10::Device device_of(c10::ArrayRef<c10::IValue> arguments) {
   for (const c10::IValue& value : arguments) {
     if (value.isTensor() && value.toTensor().defined() && value.toTensor().is_privateuseone()) {

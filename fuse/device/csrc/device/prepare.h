@@ -15,7 +15,5 @@ void prepare(const OpInfo& info, torch::jit::Stack* stack);
 at::Tensor resolved(const at::Tensor& tensor);
 // The device of the first tensor among the arguments that is of this kind, else the first one.
 c10::Device device_of(c10::ArrayRef<c10::IValue> arguments);
-// Whether an argument was made where shapes keep changing.
-bool reads_ragged(c10::ArrayRef<c10::IValue> arguments);
 
 } // namespace fuse

@@ -144,6 +144,7 @@ OpInfo* build(const c10::OperatorHandle& op) {
   }
   info->writes = std::find(info->written.begin(), info->written.end(), true) != info->written.end();
   info->indexes = takes_indices(info->name);
+  info->steps = info->writes && info->name.rfind("_fused_", 0) == 0;
   info->draws = draws_of(info->name);
   for (const auto& result : schema.returns()) {
     OpInfo::Return entry;

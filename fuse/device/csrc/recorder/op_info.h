@@ -27,6 +27,10 @@ struct OpInfo {
   bool nonfunctional = false; // writes an argument
   bool writes = false; // that, or one that its schema does not say
   bool indexes = false; // takes tensors of indices, which may be on the host
+  // A fused optimizer's step: PyTorch's kernel for the CPU is right for dense float32 and float64
+  // alone. It does not train in half precision, and overwrites what lies between the elements of a
+  // strided view.
+  bool steps = false;
   Draws draws = Draws::No;
   int generator = -1; // the argument that is one, or none
   int size = -1; // the argument that is the result's size, or none

@@ -184,7 +184,8 @@ std::vector<TierReport> Recorder::tiers() {
   Lock lock(*this);
   std::vector<TierReport> found;
   for (const auto& [id, kind] : policy_.kinds()) {
-    TierReport& report = found.emplace_back(TierReport{.kind = id});
+    TierReport& report = found.emplace_back();
+    report.kind = id;
     report.name = kind.name == nullptr ? "" : *static_cast<const std::string*>(kind.name);
     report.compiled = kind.tier == tiering::Tier::Compiled;
     for (size_t tier = 0; tier < 2; ++tier) {

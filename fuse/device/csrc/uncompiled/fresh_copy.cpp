@@ -13,9 +13,30 @@
 
 namespace fuse {
 
+namespace {
+
+// Into memory that has a value, which the call overwrites, or a part of it.
+bool copied_in_place(const OpInfo& copy, const at::Tensor& self, const at::Tensor& source) {
+  UnboxedOperands operands;
+  operands.see(self, /*written=*/true);
+  operands.see(source);
+  const auto run = Recorder::global().runs_unboxed(copy, operands);
+  if (run.has_value()) {
+    const UnboxedCall call(operands);
+    at::Tensor written = call.on_host(std::as_const(self));
+    at::native::copy_(written, call.on_host(source), /*non_blocking=*/false);
+  }
+  return run.has_value();
+}
+
+} // namespace
+
 bool copied_uncompiled(const OpInfo& copy, const at::Tensor& self, const at::Tensor& source) {
   Buffer* buffer = Buffer::of(self);
-  if (buffer->array.defined() || buffer->pending || buffer->poison || !covers_storage(self)) {
+  if (buffer->array.defined()) {
+    return copied_in_place(copy, self, source);
+  }
+  if (buffer->pending || buffer->poison || !covers_storage(self)) {
     return false;
   }
   UnboxedOperands operands;
@@ -24,7 +45,7 @@ bool copied_uncompiled(const OpInfo& copy, const at::Tensor& self, const at::Ten
   if (!run.has_value()) {
     return false;
   }
-  const UnboxedCall call(operands, *run);
+  const UnboxedCall call(operands);
   at::Tensor made =
       at::Tensor(at::detail::empty_strided_cpu(self.sizes(), self.strides(), self.scalar_type()));
   at::native::copy_(made, call.on_host(source), /*non_blocking=*/false);

@@ -6,8 +6,8 @@
 
 namespace fuse {
 
-// Gives `self`, memory of the device without a value, that of `source`, which has its sizes, where
-// a call of `copy` with them runs uncompiled; false where it does not.
+// Gives `self` the value of `source`, which has its sizes, where a call of `copy` with them runs
+// uncompiled; false where it does not.
 bool copied_uncompiled(const OpInfo& copy, const at::Tensor& self, const at::Tensor& source);
 
 } // namespace fuse

@@ -95,9 +95,6 @@ class HostCall {
     at::Tensor bytes;
   };
 
-  bool ragged() const {
-    return false;
-  }
   bool uncompiled() const {
     return run_ != HostRun::Fallback;
   }
@@ -202,9 +199,6 @@ class HostCall {
   }
 
   void assign(Buffer* buffer, const at::Tensor& bytes, uint32_t layout) const {
-    // An overwritten buffer keeps its kind: parameters updated from ragged gradients stay compiled.
-    // One that had no value yet (a copy to another dtype) is of the kind of what it is made from.
-    buffer->ragged = buffer->ragged || (ragged() && !buffer->array.defined() && !buffer->pending);
     Recorder::global().assign(buffer, c10::make_intrusive<ArrayHandle>(bytes), layout);
   }
 
@@ -240,8 +234,7 @@ class HostCall {
         " tensor; the tpu device has dense (strided) tensors only. Run it on the CPU");
     return from_host(
         is_operand(result) ? result.clone() : std::move(result),
-        static_cast<int8_t>(device_.index()),
-        ragged());
+        static_cast<int8_t>(device_.index()));
   }
 
   const OpInfo& info_;
@@ -257,6 +250,14 @@ class HostCall {
   c10::SmallVector<Owned, 2> owned_;
 };
 
+bool are_dense_floats(c10::ArrayRef<c10::IValue> arguments) {
+  UnboxedOperands operands;
+  for (const c10::IValue& argument : arguments) {
+    for_tensors(argument, [&](const at::Tensor& tensor) { operands.see(tensor); });
+  }
+  return operands.dense_floats();
+}
+
 } // namespace
 
 bool run_on_host(
@@ -265,9 +266,12 @@ bool run_on_host(
     torch::jit::Stack* stack,
     const std::string& why,
     HostRun run) {
+  const bool uncompiled = run != HostRun::Fallback;
+  if (uncompiled && info.steps && !are_dense_floats(torch::jit::last(*stack, info.kinds.size()))) {
+    return false;
+  }
   ReadReason reason(CutReason::HostFallback);
   HostCall call(info, stack, run);
-  const bool uncompiled = run != HostRun::Fallback;
   if (!uncompiled || !call.draw_on_device(op)) {
     const OneThread one_thread(uncompiled && call.is_small());
     const FlushSubnormals flush(call.is_small());

@@ -14,7 +14,7 @@ namespace fuse {
 
 // Runs a call through PyTorch's CPU kernels on host views of its operands; results and
 // overwritten operands come back as host values, moved to the backend where it reads them.
-// A ragged call marks them as such; only a fallback is counted as one. False, and nothing done,
+// Only a fallback is counted as one. False, and nothing done,
 // where a call that is no fallback met a limit of the kernel: it is to be recorded.
 bool run_on_host(
     const c10::OperatorHandle& op,

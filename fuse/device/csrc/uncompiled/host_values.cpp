@@ -100,7 +100,7 @@ at::Tensor whole_storage(const at::Tensor& tensor, int64_t start) {
   return bytes_from(tensor, start, static_cast<int64_t>(tensor.storage().nbytes()) - start);
 }
 
-at::Tensor memory_behind(Buffer* buffer, bool ragged) {
+at::Tensor memory_behind(Buffer* buffer, bool kept) {
   // A value that is there already needs no lock: changing it at the same time would be a race
   // of the program's own.
   const bool there = !buffer->pending && !buffer->poison;
@@ -111,7 +111,7 @@ at::Tensor memory_behind(Buffer* buffer, bool ragged) {
   at::Tensor dense = array->host();
   if (!dense.defined()) {
     dense = fetch(array->get());
-    if (ragged) {
+    if (kept) {
       array->set_host(dense);
     }
   }
@@ -146,7 +146,7 @@ at::Tensor operand_on_host(const at::Tensor& tensor) {
   return view;
 }
 
-at::Tensor from_host(at::Tensor result, int8_t device, bool ragged) {
+at::Tensor from_host(at::Tensor result, int8_t device) {
   if (result._is_zerotensor()) { // zeros without memory, which forward gradients begin with
     result = at::zeros(result.sizes(), result.options());
   }
@@ -166,7 +166,6 @@ at::Tensor from_host(at::Tensor result, int8_t device, bool ragged) {
   tensor.unsafeGetTensorImpl()->set_sizes_and_strides(result.sizes(), result.strides());
   buffer->array = c10::make_intrusive<ArrayHandle>(std::move(result));
   buffer->array->has(nbytes);
-  buffer->ragged = ragged;
   return tensor;
 }
 

@@ -791,3 +791,28 @@ FUSE_SIGNATURE(
         const at::Tensor&,
         const at::Tensor&,
         bool)) // _thnn_fused_lstm_cell_backward_impl
+FUSE_SIGNATURE(
+    std::tuple<at::Tensor, at::Tensor>(
+        const at::Tensor&,
+        at::IntArrayRef,
+        at::IntArrayRef,
+        at::IntArrayRef,
+        at::IntArrayRef,
+        bool)) // max_pool2d_with_indices
+FUSE_SIGNATURE(
+    at::Tensor(
+        const at::Tensor&,
+        const at::Tensor&,
+        at::IntArrayRef,
+        at::IntArrayRef,
+        at::IntArrayRef,
+        at::IntArrayRef,
+        bool,
+        const at::Tensor&)) // max_pool2d_with_indices_backward
+FUSE_SIGNATURE(
+    at::Tensor(
+        const at::Tensor&,
+        const at::Scalar&,
+        at::OptionalIntArrayRef,
+        bool,
+        std::optional<at::ScalarType>)) // linalg_vector_norm

@@ -24,7 +24,10 @@ void UnboxedOperands::see(const at::Tensor& tensor, bool written) {
   for (int64_t size : tensor.sizes()) {
     hash_ = (hash_ ^ static_cast<uint64_t>(size)) * 0x9E3779B97F4A7C15ull;
   }
-  hash_ ^= hash_ >> 29 ^ static_cast<uint64_t>(tensor.scalar_type());
+  const at::ScalarType dtype = tensor.scalar_type();
+  hash_ ^= hash_ >> 29 ^ static_cast<uint64_t>(dtype);
+  dense_floats_ =
+      dense_floats_ && (dtype == at::kFloat || dtype == at::kDouble) && tensor.is_contiguous();
   if (!tensor.is_privateuseone()) {
     plain_ = plain_ && tensor.is_cpu() && tensor.dim() == 0 && !written;
     return;
@@ -32,9 +35,7 @@ void UnboxedOperands::see(const at::Tensor& tensor, bool written) {
   const Buffer* buffer = Buffer::of(tensor);
   plain_ = plain_ && (device_ < 0 || device_ == buffer->device) && !tensor.is_conj() &&
       !tensor.is_neg() && !buffer->pending && !buffer->poison && buffer->array.defined();
-  ragged_ = ragged_ || buffer->ragged;
   device_ = buffer->device;
-  most_bytes_ = std::max(most_bytes_, buffer->nbytes);
   if (written && plain_) {
     see_written(*buffer);
   }
@@ -83,7 +84,7 @@ at::Tensor UnboxedCall::on_device(at::Tensor result) const {
       result.layout(),
       " tensor; the tpu device has dense (strided) tensors only. Run it on the CPU");
   const bool shared = !result._is_zerotensor() && result.storage().use_count() != 1;
-  return from_host(shared ? result.clone() : std::move(result), device_, ragged_);
+  return from_host(shared ? result.clone() : std::move(result), device_);
 }
 
 UnboxedOperator::UnboxedOperator(const c10::OperatorHandle& op, Otherwise otherwise)

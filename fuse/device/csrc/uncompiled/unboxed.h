@@ -29,9 +29,8 @@ namespace fuse {
 // One call on the CPU's kernels, as they are to run here, for as long as it lives.
 class UnboxedCall {
  public:
-  UnboxedCall(const UnboxedOperands& operands, HostRun run)
+  explicit UnboxedCall(const UnboxedOperands& operands)
       : device_(operands.device()),
-        ragged_(false && run == HostRun::Uncompiled),
         one_thread_(operands.elements() <= kSmallCall),
         flush_(operands.elements() <= kSmallCall) {}
 
@@ -112,7 +111,6 @@ class UnboxedCall {
 
  private:
   int8_t device_;
-  bool ragged_;
   OneThread one_thread_;
   FlushSubnormals flush_;
 };
@@ -176,9 +174,12 @@ class UnboxedKernel<Result(Arguments...)> final : public UnboxedOperator {
   Result call(std::index_sequence<at...>, Arguments&... arguments) {
     UnboxedOperands operands;
     (operands.see(arguments, writes(at)), ...);
-    if (const auto run = Recorder::global().runs_unboxed(info_, operands)) {
+    const auto run = !info_.steps || operands.dense_floats()
+        ? Recorder::global().runs_unboxed(info_, operands)
+        : std::nullopt;
+    if (run.has_value()) {
       try {
-        const UnboxedCall call(operands, *run);
+        const UnboxedCall call(operands);
         if constexpr (std::is_void_v<Result>) {
           on_host(call.on_host(arguments)...);
           (bump_versions(arguments, at), ...);

@@ -43,8 +43,9 @@ class UnboxedOperands {
   bool plain() const {
     return plain_ && device_ >= 0;
   }
-  bool ragged() const {
-    return ragged_;
+  // Whether a kernel that knows nothing else may take them: see OpInfo::steps.
+  bool dense_floats() const {
+    return dense_floats_;
   }
   int8_t device() const {
     return device_;
@@ -56,20 +57,15 @@ class UnboxedOperands {
   uint64_t hash() const {
     return hash_;
   }
-  // Bytes behind the largest.
-  size_t most_bytes() const {
-    return most_bytes_;
-  }
 
  private:
   void see_written(const Buffer& buffer);
 
   bool plain_ = true;
-  bool ragged_ = false;
+  bool dense_floats_ = true;
   int8_t device_ = -1;
   int64_t elements_ = 0;
   uint64_t hash_ = 1;
-  size_t most_bytes_ = 0;
 };
 
 } // namespace fuse

@@ -1,4 +1,4 @@
-// Composite operators that run whole on the host where shapes keep changing, and in brief traces.
+// Composite operators that run whole where calls run uncompiled.
 //
 // PyTorch composes `linear` and `matmul` of views and one product. Recorded, views are for nothing;
 // where a call runs uncompiled each costs up to a microsecond, as much as the small product that it
@@ -42,8 +42,8 @@ bool is_plain(const at::Tensor& tensor) {
       !(tensor.requires_grad() && at::GradMode::is_enabled()) && !tensor._fw_grad(0).defined();
 }
 
-// A composite operator, and whether it runs whole. It is never recorded, so whether it may be part
-// of a brief trace is said here.
+// A composite operator, and whether it runs whole. It has no kernel of the CPU's own, so that it
+// runs there is said here.
 class Composite {
  public:
   explicit Composite(const char* name)
@@ -110,7 +110,7 @@ at::Tensor linear(
     return at::native::linear(input, weight, bias);
   }
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
-  const UnboxedCall call(operands, *run);
+  const UnboxedCall call(operands);
   return call.on_device(
       linear_on_host(call.on_host(input), call.on_host(weight), call.on_host(bias)));
 }
@@ -123,7 +123,7 @@ at::Tensor matmul(const at::Tensor& self, const at::Tensor& other) {
     return at::native::matmul(self, other);
   }
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
-  const UnboxedCall call(operands, *run);
+  const UnboxedCall call(operands);
   return call.on_device(matmul_on_host(call.on_host(self), call.on_host(other)));
 }
 
@@ -144,7 +144,7 @@ at::Tensor layer_norm(
     return at::native::layer_norm_symint(input, shape, weight, bias, eps, cudnn);
   }
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
-  const UnboxedCall call(operands, *run);
+  const UnboxedCall call(operands);
   return call.on_device(
       at::native::layer_norm_symint(
           call.on_host(input), shape, call.on_host(weight), call.on_host(bias), eps, cudnn));
@@ -171,7 +171,7 @@ at::Tensor attention(
         query, key, value, mask, dropout, is_causal, scale, grouped);
   }
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
-  const UnboxedCall call(operands, *run);
+  const UnboxedCall call(operands);
   return call.on_device(
       at::native::scaled_dot_product_attention(
           call.on_host(query),
