@@ -20,7 +20,7 @@ BACKENDS ?= all
 NATIVE := $(wildcard tests/tiering/*.cpp tests/tiering/*.h fuse/device/csrc/*.cpp fuse/device/csrc/*/* fuse/native/include/* backends/xla/cpu/csrc/* \
 	fuse/distributed/csrc/*)
 
-.PHONY: help demo test test-slow lanes-skipped test-sanitized fuzz smoke clients op-coverage check format bench clean
+.PHONY: help demo test test-slow test-lanes lanes-skipped test-sanitized fuzz smoke clients op-coverage check format bench clean
 .DEFAULT_GOAL := help
 
 help:
@@ -49,11 +49,14 @@ test: $(VENV)/.tools
 	$(PYTEST) -m "not slow and not shipped" --lane other --sample 8 $(LANED)
 	$(PYTEST) -m "not slow and not shipped" --lane accelerator --sample 8 $(LANED)
 
-# Long ones, of code that quicker ones reach as well: every mode of every program, whole commands;
-# and all tests that have lanes in the lane that is not theirs, and the quick ones on an accelerator.
+# Long ones, of code that quicker ones reach as well: every mode of every program, whole commands.
 test-slow: $(VENV)/.tools
 	$(BIN)/python -c "import torch; torch.tpu.init()"
 	$(PYTEST) -m slow
+
+# All tests that have lanes in the lane that is not theirs, and the quick ones on an accelerator.
+test-lanes: $(VENV)/.tools
+	$(BIN)/python -c "import torch; torch.tpu.init()"
 	$(PYTEST) --lane other $(LANED)
 	$(PYTEST) --lane accelerator -m "not slow" $(LANED)
 

@@ -26,13 +26,12 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import torch
 from torch import nn
 
+from fuse.config import TIERS
 from fuse.device import lazy
 from fuse.engine.compiler import Compiler
 
 STEPS = 600
 """Steps of a phase in which nothing is compiled."""
-NEVER = 1 << 30
-"""Times that a stream runs uncompiled: more than it ever comes."""
 
 
 class Autoencoder(nn.Module):
@@ -83,7 +82,7 @@ class Collected:
 def collected(count: int) -> list[tuple[Any, Any, Any]]:
     """Backend, chunk and key of ``count`` executables or more that nobody has made."""
     start, found = Compiler._start, Collected()
-    lazy.core().set_sightings(0)
+    lazy.core().set_tier(TIERS.index("compiled"))
     Compiler._start = lambda *asked, **more: found(*asked, **more)  # type: ignore[method-assign]
     try:
         for width in range(24, 1024, 8):
@@ -93,7 +92,7 @@ def collected(count: int) -> list[tuple[Any, Any, Any]]:
                 break
     finally:
         Compiler._start = start  # type: ignore[method-assign]
-        lazy.core().set_sightings(NEVER)
+        lazy.core().set_tier(TIERS.index("uncompiled"))
     return list(found.asked.values())[:count]
 
 
@@ -164,7 +163,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--executables", type=int, default=40)
     with tempfile.TemporaryDirectory() as directory:
-        os.environ["FUSE_CACHE_DIR"] = directory
+        os.environ |= {"FUSE_CACHE_DIR": directory, "FUSE_TIER": "uncompiled"}
         measure(parser.parse_args().executables)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 import fuse
 from fuse import config
 from fuse.commands.cli import COMMANDS
@@ -19,6 +21,23 @@ def test_every_setting_is_listed_and_every_listed_one_exists() -> None:
     read = set(VARIABLE.findall(Path(config.__file__).read_text())) - set(config.OLD_NAMES)
     assert set(VARIABLE.findall(SETTINGS)) == read
     assert set(VARIABLE.findall(README)) <= read
+
+
+def test_settings_are_few_and_none_of_them_is_one_of_before() -> None:
+    assert len(set(VARIABLE.findall(SETTINGS))) <= 20
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    for page in pages:
+        assert not set(VARIABLE.findall(page.read_text())) & set(config.OLD_NAMES), page.name
+
+
+def test_a_setting_of_before_says_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, instead in config.OLD_NAMES.items():
+        monkeypatch.setenv(name, "1")
+        config.warn_of_old_names.cache_clear()
+        with pytest.warns(FutureWarning) as caught:
+            config.warn_of_old_names()
+        assert str(caught[0].message) == f"{name} is no setting any more: {instead}"
+        monkeypatch.delenv(name)
 
 
 def test_every_name_it_uses_is_public() -> None:

@@ -48,7 +48,9 @@ def explain(
         A ``str`` with ``to_dict``, ``to_html`` and ``save``.
     """
     core, engine = lazy.core(), lazy.engine()
-    settled = settle(core, lambda: fn(*args, **kwargs), seconds) if steady else None
+    settled = None
+    if steady:
+        settled = settle(core, engine.tier, lambda: fn(*args, **kwargs), seconds)
     core.cut(lazy.CUTS["synchronize"])
     engine.wait()
     before, timeline = stats(), Timeline()

@@ -144,7 +144,8 @@ def _chunks(data: dict[str, Any]) -> list[str]:
         return []
     head = "chunks      numbered as trace.chunk, neighbours that share an executable together"
     if len(found) > CHUNKS:
-        head += f"; the {CHUNKS} longest of {len(found)}"
+        head = f"chunks      as trace.chunk, the {CHUNKS} longest of {len(found)}; "
+        head += "neighbours that share an executable together"
         found.sort(key=lambda one: -_ran(one[1]))
     lines = [head, f"{'':14s}{'operations':>10}  {'in':>13}  {'out':>13}  donated  {'ran':>9}"]
     for trace, group in found[:CHUNKS]:

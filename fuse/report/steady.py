@@ -16,12 +16,13 @@ SEEN: Final = 20
 """Segments of a kind after which one whose stream has not come back is not expected to."""
 
 
-def settle(core: Any, call: Callable[[], object], seconds: float) -> dict[str, Any]:
+def settle(core: Any, setting: str, call: Callable[[], object], seconds: float) -> dict[str, Any]:
     """Call until nothing that a call runs is being tried or compiled, each kind of its segments
     is measured or does not come back, or the time is over.
 
     Args:
         core: the native core.
+        setting: how tiers are chosen; but for ``auto`` there is nothing to wait for.
         call: what is called, at least once.
         seconds: the most that this takes, but for the last call.
 
@@ -31,16 +32,22 @@ def settle(core: Any, call: Callable[[], object], seconds: float) -> dict[str, A
     start = time.perf_counter()
     calls, first = 0, _kinds(core)
     while True:
-        before, looked = _kinds(core), time.perf_counter()
-        while not calls or time.perf_counter() - looked < LOOK_SECONDS:
+        before, until = _kinds(core), time.perf_counter() + LOOK_SECONDS
+        while True:
             call()
             calls += 1
+            if time.perf_counter() >= until:
+                break
         after, took = _kinds(core), time.perf_counter() - start
+        if setting != "auto":
+            return _outcome(calls, took, seconds, [])
         ran = [kind for key, kind in after.items() if _ran(kind) > _ran(before.get(key))]
         open_ = [kind for kind in ran if not _settled(kind)]
         late = [kind for kind in open_ if _too_late(first.get(kind["kind"]), kind, took, seconds)]
         if took > seconds or len(late) == len(open_):
             return _outcome(calls, took, seconds, late or open_)
+        if any(kind["entries"][1] for kind in open_):
+            time.sleep(LOOK_SECONDS)  # the compiler needs the cores that calls would keep busy
 
 
 def _kinds(core: Any) -> dict[int, dict[str, Any]]:

@@ -77,7 +77,7 @@ def _undecided(kind: dict[str, Any]) -> str:
     spent, price = (kind[name] / 1e9 for name in ("spent_ns", "price_ns"))
     if spent < price:
         return f"{spent:.1f} s spent of {price:.1f} s before compiling pays"
-    return f"{seen}, compiling pays, and waits: it may take an eighth of the time"
+    return f"{seen}, compiling pays, and waits for its share of the time"
 
 
 def changes(kind: dict[str, Any]) -> bool:
@@ -91,5 +91,5 @@ def decided(kind: dict[str, Any]) -> bool:
 
 
 def milliseconds(nanoseconds: int) -> str:
-    """A time of the policy's, in ms."""
-    return f"{nanoseconds / 1e6:.2f} ms"
+    """A time of the policy's, in ms, or in us where it is short."""
+    return f"{nanoseconds / 1e6:.2f} ms" if nanoseconds >= 1e5 else f"{nanoseconds / 1e3:.0f} us"
