@@ -275,7 +275,7 @@ assert lazy.engine().executables.cache.flush(60)
 @pytest.mark.slow
 def test_a_damaged_cache_costs_no_error_where_warnings_are_errors(tmp_path: Path):
     """It is said on standard error, and the program computes what it computed before."""
-    settings = {"FUSE_CACHE_DIR": str(tmp_path), "FUSE_CACHE": "on"}
+    settings = {"FUSE_CACHE_DIR": str(tmp_path), "FUSE_CACHE": "on", "FUSE_TIER": "compiled"}
     expected = run(CACHED, **settings)
     entries = [path for path in (tmp_path / "entries").rglob("*") if path.is_file()]
     assert entries

@@ -114,7 +114,7 @@ def explained() -> list[str]:
     """What ``fuse.explain`` says of a small program, and of one that differs in an operation."""
     x = torch.ones(4, 4).to("tpu")
     programs = [lambda: (x @ x).tanh().cpu(), lambda: (x @ x).sigmoid().cpu()]
-    return [fuse.explain(program) for program in programs]
+    return [fuse.explain(program, full=True) for program in programs]
 
 
 def hold() -> None:
