@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.device.helpers import run as run_in_process
+from tests.lanes import only_in
 
 PROGRAM = """
 import json, warnings
@@ -66,6 +67,7 @@ def run(code: str, folder: Path) -> str:
 
 
 @pytest.mark.slow
+@only_in("compiled", "accelerator", reason="counts what is compiled before the process ends")
 def test_the_next_process_compiles_nothing(tmp_path: Path):
     file = tmp_path / "program.py"
     file.write_text(PROGRAM)

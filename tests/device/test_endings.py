@@ -108,7 +108,7 @@ assert lazy.engine().executables.cache.flush(60)
 
 @pytest.mark.slow
 def test_a_damaged_cache_entry_is_a_miss_where_warnings_are_errors(tmp_path: Path):
-    cache = {"FUSE_CACHE_DIR": str(tmp_path)}
+    cache = {"FUSE_CACHE_DIR": str(tmp_path), "FUSE_TIER": "compiled"}
     assert run(DAMAGED, **cache) == "64000.0 {}\n"
     entries = list((tmp_path / "entries").iterdir())
     assert entries
