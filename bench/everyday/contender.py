@@ -3,7 +3,8 @@
 It answers these lines with JSON:
 
     first STEPS            seconds of the first steps, from the first call
-    settle STEPS SECONDS   warms up until it has run so many steps and seconds, then counts anew
+    settle STEPS SECONDS   warms up for so many steps and seconds, and until nothing is being
+                           compiled, at most four times as long; then counts anew
     turn SECONDS           seconds a step: the mean over whole cycles that take at least as long
     stats                  the device's counters, and the steps that they are of
 """
@@ -33,7 +34,7 @@ class Contender:
         _start(device)
         self.step: Step = loop.build(device)
         self.last: torch.Tensor | float = 0.0  # alive until the next step's, as a loop's variable
-        self.done, self.began = 0, time.perf_counter()
+        self.done = 0
 
     def run(self, steps: int) -> None:
         """Run steps, to their end on the device."""
@@ -45,18 +46,27 @@ class Contender:
 
     def first(self, steps: str) -> float:
         """Seconds of the first steps."""
-        self.began = time.perf_counter()
+        start = time.perf_counter()
         self.run(int(steps))
-        return time.perf_counter() - self.began
+        return time.perf_counter() - start
 
-    def settle(self, steps: str, seconds: str) -> int:
-        """Warm up; the steps that it took, the first ones included."""
-        while self.done < int(steps) or time.perf_counter() - self.began < float(seconds):
+    def settle(self, steps: str, seconds: str) -> dict[str, float]:
+        """Warm up; the steps and seconds that it took, the first ones not included."""
+        self.done, start, passed = 0, time.perf_counter(), 0.0
+        while (
+            self.done < int(steps)
+            or passed < float(seconds)
+            or (passed < 4 * float(seconds) and self._pending())
+        ):
             self.run(self.cycle)
+            passed = time.perf_counter() - start
+        taken, self.done = self.done, 0
         if self.device == "tpu":
             _fuse().reset_stats()
-        taken, self.done = self.done, 0
-        return taken
+        return {"steps": taken, "seconds": passed}
+
+    def _pending(self) -> bool:
+        return self.device == "tpu" and _fuse().stats()["background"]["pending"] > 0
 
     def turn(self, seconds: str) -> float:
         """Seconds a step."""
