@@ -5,7 +5,8 @@ It answers these lines with JSON:
     first STEPS            seconds of the first steps, from the first call
     settle STEPS SECONDS   warms up for so many steps and seconds, and until nothing is being
                            compiled, at most four times as long; then counts anew
-    turn SECONDS           seconds a step: the mean over whole cycles that take at least as long
+    turn SECONDS           seconds a step by the clock, and of all cores' time: the means over whole
+                           cycles that take at least as long
     stats                  the device's counters, and the steps that they are of
 """
 
@@ -68,8 +69,8 @@ class Contender:
     def _pending(self) -> bool:
         return self.device == "tpu" and _fuse().stats()["background"]["pending"] > 0
 
-    def turn(self, seconds: str) -> float:
-        """Seconds a step."""
+    def turn(self, seconds: str) -> tuple[float, float]:
+        """Seconds a step, by the clock and of all cores."""
         self._cycles(ALONE_SECONDS)
         return self._cycles(float(seconds))
 
@@ -87,12 +88,13 @@ class Contender:
             **{key: found[key] for key in ("cuts", "host_fallbacks", "shape_caps")},
         }
 
-    def _cycles(self, seconds: float) -> float:
-        before, start = self.done, time.perf_counter()
+    def _cycles(self, seconds: float) -> tuple[float, float]:
+        before, start, cores = self.done, time.perf_counter(), time.process_time()
         self.run(self.cycle)
         while time.perf_counter() - start < seconds:
             self.run(self.cycle)
-        return (time.perf_counter() - start) / (self.done - before)
+        steps = self.done - before
+        return (time.perf_counter() - start) / steps, (time.process_time() - cores) / steps
 
 
 def _start(device: str) -> None:
