@@ -3,7 +3,8 @@
     python -m bench.everyday                            # all loops
     python -m bench.everyday gan ppo --what steady --tier compiled --json found.json
 
-steady: milliseconds a step after a warm-up; what share of the operations was recorded (the others
+steady: milliseconds a step after a warm-up, the ratio, and the ratio of all cores' time, which
+depends less on what else the machine does; what share of the operations was recorded (the others
 ran uncompiled), and chunks, chunks whose executable was not there yet, and compiles a step.
 first: seconds of the first 500 steps with an empty cache; warm: with the cache that these left.
 Ratios are CPU eager's time over the device's: above 1 the device is faster.
@@ -23,7 +24,7 @@ from bench.everyday.measure import TIERS, Options, measure
 
 WHAT = ("steady", "first", "warm")
 HEADS = {
-    "steady": f"{'cpu ms':>8}{'tpu ms':>8}{'ratio':>7}{'rec %':>7}{'chunks':>8}"
+    "steady": f"{'cpu ms':>8}{'tpu ms':>8}{'ratio':>7}{'cores':>7}{'rec %':>7}{'chunks':>8}"
     f"{'unc.':>7}{'comp.':>7}",
     "first": f"{'cpu s':>8}{'first':>8}{'ratio':>7}",
     "warm": f"{'warm s':>8}{'ratio':>7}",
@@ -44,7 +45,8 @@ def cells(what: str, found: dict[str, Any]) -> str:
     stats = found["stats"]
     operations = stats["recorded"] + stats["uncompiled"]
     share = 100 * stats["recorded"] / max(1, operations)
-    line = f"{found['cpu'] * 1e3:8.2f}{found['tpu'] * 1e3:8.2f}{ratio(found):7.2f}{share:7.0f}"
+    line = f"{found['cpu'] * 1e3:8.2f}{found['tpu'] * 1e3:8.2f}{ratio(found):7.2f}"
+    line += f"{ratio(found['cores']):7.2f}{share:7.0f}"
     each = (stats[key] / stats["steps"] for key in ("chunks", "uncompiled chunks", "compiles"))
     return line + "{:8.2f}{:7.2f}{:7.3f}".format(*each)
 

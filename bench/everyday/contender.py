@@ -3,8 +3,10 @@
 It answers these lines with JSON:
 
     first STEPS            seconds of the first steps, from the first call
-    settle STEPS SECONDS   warms up until it has run so many steps and seconds, then counts anew
-    turn SECONDS           seconds a step: the mean over whole cycles that take at least as long
+    settle STEPS SECONDS   warms up for so many steps and seconds, and until nothing is being
+                           compiled, at most four times as long; then counts anew
+    turn SECONDS           seconds a step by the clock, and of all cores' time: the means over whole
+                           cycles that take at least as long
     stats                  the device's counters, and the steps that they are of
 """
 
@@ -33,7 +35,7 @@ class Contender:
         _start(device)
         self.step: Step = loop.build(device)
         self.last: torch.Tensor | float = 0.0  # alive until the next step's, as a loop's variable
-        self.done, self.began = 0, time.perf_counter()
+        self.done = 0
 
     def run(self, steps: int) -> None:
         """Run steps, to their end on the device."""
@@ -45,21 +47,30 @@ class Contender:
 
     def first(self, steps: str) -> float:
         """Seconds of the first steps."""
-        self.began = time.perf_counter()
+        start = time.perf_counter()
         self.run(int(steps))
-        return time.perf_counter() - self.began
+        return time.perf_counter() - start
 
-    def settle(self, steps: str, seconds: str) -> int:
-        """Warm up; the steps that it took, the first ones included."""
-        while self.done < int(steps) or time.perf_counter() - self.began < float(seconds):
+    def settle(self, steps: str, seconds: str) -> dict[str, float]:
+        """Warm up; the steps and seconds that it took, the first ones not included."""
+        self.done, start, passed = 0, time.perf_counter(), 0.0
+        while (
+            self.done < int(steps)
+            or passed < float(seconds)
+            or (passed < 4 * float(seconds) and self._pending())
+        ):
             self.run(self.cycle)
+            passed = time.perf_counter() - start
+        taken, self.done = self.done, 0
         if self.device == "tpu":
             _fuse().reset_stats()
-        taken, self.done = self.done, 0
-        return taken
+        return {"steps": taken, "seconds": passed}
 
-    def turn(self, seconds: str) -> float:
-        """Seconds a step."""
+    def _pending(self) -> bool:
+        return self.device == "tpu" and _fuse().stats()["background"]["pending"] > 0
+
+    def turn(self, seconds: str) -> tuple[float, float]:
+        """Seconds a step, by the clock and of all cores."""
         self._cycles(ALONE_SECONDS)
         return self._cycles(float(seconds))
 
@@ -77,12 +88,13 @@ class Contender:
             **{key: found[key] for key in ("cuts", "host_fallbacks")},
         }
 
-    def _cycles(self, seconds: float) -> float:
-        before, start = self.done, time.perf_counter()
+    def _cycles(self, seconds: float) -> tuple[float, float]:
+        before, start, cores = self.done, time.perf_counter(), time.process_time()
         self.run(self.cycle)
         while time.perf_counter() - start < seconds:
             self.run(self.cycle)
-        return (time.perf_counter() - start) / (self.done - before)
+        steps = self.done - before
+        return (time.perf_counter() - start) / steps, (time.process_time() - cores) / steps
 
 
 def _start(device: str) -> None:

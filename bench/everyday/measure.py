@@ -76,11 +76,15 @@ def measure(name: str, options: Options) -> dict[str, Any]:
 
 def _steady(both: dict[str, subprocess.Popen[str]], options: Options) -> dict[str, Any]:
     """Seconds a step of each, and what the device counted meanwhile."""
-    ask(both["tpu"], f"settle {SETTLED_STEPS} {options.warm_seconds}")
+    settled = ask(both["tpu"], f"settle {SETTLED_STEPS} {options.warm_seconds}")
     ask(both["cpu"], f"settle {SETTLED_STEPS // 10} {CPU_SECONDS}")
-    turns: dict[str, list[float]] = {device: [] for device in both}
+    turns: dict[str, list[tuple[float, float]]] = {device: [] for device in both}
     for _ in range(options.rounds):
         for device, process in both.items():
             turns[device].append(ask(process, f"turn {options.turn_seconds}"))
-    medians = {device: statistics.median(seconds) for device, seconds in turns.items()}
-    return {**medians, "turns": turns, "stats": ask(both["tpu"], "stats")}
+    seconds, cores = (
+        {device: statistics.median(turn[part] for turn in found) for device, found in turns.items()}
+        for part in (0, 1)
+    )
+    counted = ask(both["tpu"], "stats")
+    return {**seconds, "cores": cores, "turns": turns, "settled": settled, "stats": counted}
