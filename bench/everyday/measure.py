@@ -16,7 +16,7 @@ SETTLED_STEPS = 300
 """Steps of the warm-up at least."""
 CPU_SECONDS = 0.5
 """CPU eager has less to warm up: no compiler."""
-TIERS = {"auto": {}, "compiled": {"FUSE_COMPILE": "wait"}, "uncompiled": {}}
+TIERS = ("auto", "compiled", "uncompiled")
 """What a tier sets besides ``FUSE_TIER``."""
 
 
@@ -42,7 +42,7 @@ def environment(device: str, tier: str, directory: str) -> dict[str, str]:
     kept["OMP_NUM_THREADS"] = "1"
     if device == "cpu":
         return kept | {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
-    chosen = {} if tier == "auto" else {"FUSE_TIER": tier, **TIERS[tier]}
+    chosen = {} if tier == "auto" else {"FUSE_TIER": tier}
     return kept | {"FUSE_CACHE_DIR": directory} | chosen
 
 

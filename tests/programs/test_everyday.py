@@ -13,10 +13,11 @@ from bench.everyday.common import Loop
 from bench.everyday.loops import LOOPS
 from bench.everyday.measure import Options, measure
 from tests.device.helpers import run
+from tests.lanes import only_in
 from tests.marks import slow_but
 
 STEPS = 8
-DEFAULTS = {"FUSE_COMPILE": "background", "FUSE_SHAPE_CAP": "8", "FUSE_BRIEF_TRACE": "32"}
+DEFAULTS = {"FUSE_TIER": "auto"}
 ALL = """
 import json, warnings
 from bench.everyday.loops import LOOPS
@@ -64,6 +65,7 @@ def test_the_first_steps_by_default(name: str, found: dict[str, list[float]]) ->
     assert_the_cpus(found[name], name)
 
 
+@only_in("compiled", "accelerator", reason="the tier is in its name")
 @pytest.mark.parametrize("name", slow_but(QUICK, COMPARED))
 @pytest.mark.usefixtures("fused")
 def test_the_first_steps_compiled(name: str) -> None:
