@@ -55,11 +55,13 @@ def fused() -> Iterator[None]:
     fuse.set_mode(before)
 
 
+@only_in("default", reason="a process with the default settings")
 def test_there_are_thirty(found: dict[str, list[float]]) -> None:
     assert len(LOOPS) == 30 and set(found) == set(LOOPS)
     assert all(math.isfinite(loss) for each in found.values() for loss in each)
 
 
+@only_in("default", reason="a process with the default settings")
 @pytest.mark.parametrize("name", COMPARED)
 def test_the_first_steps_by_default(name: str, found: dict[str, list[float]]) -> None:
     assert_the_cpus(found[name], name)
