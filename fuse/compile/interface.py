@@ -10,7 +10,7 @@ from torch._dynamo import device_interface, trace_rules
 from torch._dynamo.variables.optimizer import OptimizerVariable
 
 import fuse
-from fuse.trace import meta
+from fuse.trace import meta, without_dynamo
 from fuse.trace.functional import find_overload
 
 
@@ -91,6 +91,7 @@ def register() -> None:
     for part in pkgutil.iter_modules(fuse.__path__):
         if part.name != "kernels":
             trace_rules.add(f"fuse.{part.name}")
+    without_dynamo.let_in()
     _count_steps_on_the_device()
     _infer_as_the_device()
     # Its table is filled lazily, over what is there already: so have it filled first.

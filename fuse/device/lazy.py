@@ -159,6 +159,7 @@ def _start() -> None:
     hidden = importlib.import_module("fuse.trace.hidden_writes")
     random_blocks = importlib.import_module("fuse.trace.random_blocks")
     meta = importlib.import_module("fuse.trace.meta")
+    importlib.import_module("fuse.trace.without_dynamo").leave_out()
     composites = importlib.import_module("fuse.device.composites")
     unused.hide_from_autograd()
     with core.being_built():  # while JAX starts, and the backend builds what it needs

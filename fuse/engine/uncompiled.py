@@ -50,8 +50,10 @@ class Uncompiled:
     """
 
     def __init__(self) -> None:
-        """The thread starts with the first chunk."""
+        """Start the thread."""
         self._thread = ThreadPoolExecutor(1, "fuse-uncompiled")
+        # Here and not by a chunk: a pool whose start an interrupt cuts off keeps the process alive.
+        self._thread.submit(int).result()
 
     def refusal(self, chunk: Chunk) -> str | None:
         """Why the chunk can only run compiled, or ``None``."""
