@@ -115,4 +115,7 @@ def call_at_exit(action: Callable[[], None]) -> None:
     where an interpreter does not have it.
     """
     register = getattr(threading, "_register_atexit", atexit.register)
-    register(action)
+    try:
+        register(action)
+    except RuntimeError:  # those hooks run already
+        atexit.register(action)

@@ -9,6 +9,7 @@ import gc
 import importlib
 import os
 import struct
+import threading
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
@@ -43,7 +44,9 @@ OURS = "set FUSE_DEVICE=fuse before the program starts, or uninstall torch_tpu"
 
 _STATE = struct.Struct("=QQ")
 _DEFAULT_SEED = 67280421310721  # PyTorch's, c10::default_rng_seed_val
+_START_SECONDS = 60.0  # at exit, for a start that hangs
 _state: dict[str, Any] = {}
+_starting = threading.RLock()  # held by the thread that starts the device
 _when_started: list[Callable[[], None]] = []
 _pid = 0
 
@@ -51,6 +54,14 @@ _pid = 0
 def is_initialised() -> bool:
     """Whether the core is loaded in this process."""
     return "core" in _state
+
+
+def _forked() -> None:
+    global _starting
+    _starting = threading.RLock()  # the thread that held it is not in the child
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 def in_bad_fork() -> bool:
@@ -122,12 +133,17 @@ def outside_dynamo(function: Callable[[], None]) -> Callable[[], None]:
 @outside_dynamo
 def initialise() -> None:
     """Load the native core, start the backend and register every kernel; once."""
-    if "core" in _state:
-        if os.getpid() != _pid:
-            raise FuseError(FORKED)
-        return
-    with _uncollected():
-        _start()
+    if "started" not in _state:
+        with _starting:
+            # There already where another thread was first, or where the start itself asks.
+            if "core" not in _state:
+                # Imported here: the cache's package takes 30 ms, and `import torch` must not.
+                importlib.import_module("fuse.cache.background").call_at_exit(_await_start)
+                with _uncollected():
+                    _start()
+                _state["started"] = True
+    if os.getpid() != _pid:
+        raise FuseError(FORKED)
 
 
 @contextlib.contextmanager
@@ -251,6 +267,13 @@ def _optimizer_step(optimizer: torch.optim.Optimizer, *_: object) -> None:
         return  # a compiled step ends with its graph
     if any(p.device.type == "tpu" for group in optimizer.param_groups for p in group["params"][:1]):
         _state["core"].cut(CUTS["optimizer_step"])
+
+
+def _await_start() -> None:
+    """At exit: let a daemon thread finish a start, which cut off half-way, in the import of JAX,
+    aborts the process; and the hooks that it registers are called then."""
+    if _starting.acquire(timeout=_START_SECONDS):
+        _starting.release()
 
 
 def _shut_down() -> None:

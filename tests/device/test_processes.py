@@ -57,6 +57,11 @@ ENDS = {
         "    for _ in itertools.count(): x = x * 0.5; x.sum().item()\n"
         "threading.Thread(target=go, daemon=True).start(); import time; time.sleep(0.5)"
     ),
+    "a thread that starts the device": (
+        "import threading, time\n"
+        "go = lambda: print((torch.ones(3, device='tpu') + 1).tolist())\n"
+        "threading.Thread(target=go, daemon=True).start(); time.sleep(0.2)"
+    ),
     "os._exit": "x = torch.ones(3, device='tpu') + 1; import os; os._exit(0)",
     "a backward graph in a cycle": (
         "x = torch.ones(3, device='tpu', requires_grad=True); y = (x * 2).exp()\n"
@@ -66,13 +71,13 @@ ENDS = {
 }
 
 
-QUICK = ["work in flight", "a thread that records"]
+QUICK = ["work in flight", "a thread that records", "a thread that starts the device"]
 
 
 @pytest.mark.parametrize("name", slow_but(QUICK, ENDS))
 def test_a_process_ends_at_any_point(name: str):
     code = f"import torch, fuse\nfrom fuse.device import lazy\n{ENDS[name]}"
-    process = start(code, fresh=name == "a thread that records")
+    process = start(code, fresh="a thread" in name)
     _, errors = finish(process)
     assert process.returncode == 0, errors
     assert "Fatal" not in errors and "Traceback" not in errors, errors
