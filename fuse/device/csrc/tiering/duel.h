@@ -49,16 +49,17 @@ class Duel {
       ++turn_;
     }
   }
-  // Also after the first pair of turns where nothing is left to ask.
+  // Also after two pairs of turns that leave nothing to ask; one may have met a pause.
   bool over() const {
-    const bool plain = turn_ == 2 && (pair(0) > kPlain || pair(0) < 1 / kPlain);
-    return turn_ == kTurns || plain;
+    return turn_ == kTurns ||
+        (turn_ == 4 &&
+         (std::min(pair(0), pair(1)) > kPlain || std::max(pair(0), pair(1)) < 1 / kPlain));
   }
   // How long the other tier takes for what takes one in the present one: of each pair of turns,
   // the median.
   double ratio() const {
     if (turn_ < kTurns) {
-      return pair(0);
+      return (pair(0) + pair(1)) / 2;
     }
     std::array<double, kTurns / 2> found{pair(0), pair(1), pair(2)};
     std::sort(found.begin(), found.end());
