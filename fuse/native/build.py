@@ -36,7 +36,7 @@ HEADERS = Path(__file__).parent / "include"
 """What the libraries share."""
 SECONDS = 3600.0
 """The longest that building a library may take: a compiler that hangs is ended."""
-FLAGS = ("-std=c++20", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra")
+FLAGS = ("-std=c++20", "-O2", "-DNDEBUG", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra")
 
 
 @dataclass(frozen=True, slots=True)
