@@ -210,6 +210,13 @@ class Backend(ABC):
     def reject(self, node: Node) -> str | None:
         """Why the backend cannot run ``node``, or ``None`` if it can. Nothing is executed."""
 
+    def presumes(self, node: Node) -> bool:
+        """Whether ``reject`` is known to be ``None``, as far as tables say that, at once.
+
+        A mistake costs a chunk that is not compiled and streams that are recorded again.
+        """
+        return False
+
     @abstractmethod
     def static_places(self, node: Node) -> tuple[int, ...]:
         """Places of varying numbers that must stay constants of the program."""

@@ -25,6 +25,7 @@ from fuse.backends.xla.cpu.workers import CpuWorkers
 from fuse.backends.xla.executable import XlaExecutable
 from fuse.backends.xla.lowering import lowered, rejection
 from fuse.backends.xla.platform import Platform
+from fuse.backends.xla.presumed import presumed
 from fuse.backends.xla.rules.registry import RULES, STATIC_SCALARS
 from fuse.backends.xla.stacks import Row, Stacks
 from fuse.backends.xla.tpu.platform import TpuPlatform
@@ -134,6 +135,9 @@ class XlaBackend(Backend):
 
     def _try(self, node: Node) -> str | None:
         return rejection(node, self.platform, self.decompositions)
+
+    def presumes(self, node: Node) -> bool:  # noqa: D102
+        return presumed(node, self.platform)
 
     def static_places(self, node: Node) -> tuple[int, ...]:  # noqa: D102
         if not self.has_rule(node.target):

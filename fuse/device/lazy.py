@@ -194,6 +194,7 @@ def _start() -> None:
         hidden.HIDDEN_WRITES,
         sorted(random_blocks.BY_ELEMENT),
     )
+    instance.forget_streams_by(native.forget_soon)
     native.set_mode(MODES[instance.mode])
     native.set_limit(instance.max_operations)
     bound_uncompiled(native, instance)

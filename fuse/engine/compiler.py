@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,8 +23,9 @@ from fuse.engine.beside import Beside
 from fuse.engine.executables import Executables, Found
 from fuse.engine.pool import Pool, cores
 from fuse.engine.progress import Progress
-from fuse.engine.uncompiled import Uncompiled
-from fuse.errors import warn_or_print
+from fuse.engine.uncompiled import Uncompiled, lack
+from fuse.errors import ExecutionError, warn_or_print
+from fuse.trace.node import Node
 
 Wanted = Mapping[str, tuple[Chunk, Key]]
 """The different chunks of a plan by the digests of their keys."""
@@ -57,11 +58,13 @@ class Compiler:
     def __init__(self, executables: Executables, background: bool) -> None:
         """``background`` chooses between the two ways; no thread starts yet.
 
-        ``waits`` chooses the first for a while.
+        ``waits`` chooses the first for a while. ``doubts`` says of a chunk that could not be
+        compiled whether the backend refuses an operator of it: its streams are recorded again.
         """
         self.background = background
         self._beside = Beside(self._note)
         self.waits = False
+        self.doubts: Callable[[Chunk], bool] = lambda chunk: False
         self.counts = Counts()
         self._executables = executables
         self._waited: Pool[Found] = Pool(cores() - 1 if background else cores())
@@ -101,8 +104,14 @@ class Compiler:
 
     def _goes_on_without(self, backend: Backend, chunk: Chunk) -> bool:
         """Whether the chunk runs uncompiled meanwhile: on memory that is the host's."""
-        here = self.background and not self.waits and backend.shares_host_memory()
-        return here and self._uncompiled.refusal(chunk) is None
+        return self._waits_for_none(backend) and self._uncompiled.refusal(chunk) is None
+
+    def can_go_on(self, backend: Backend, node: Node) -> bool:
+        """Whether ``node`` runs uncompiled until its chunk is compiled, and if it never is."""
+        return self._waits_for_none(backend) and lack(node) is None
+
+    def _waits_for_none(self, backend: Backend) -> bool:
+        return self.background and not self.waits and backend.shares_host_memory()
 
     def _wait(self, backend: Backend, missing: Wanted) -> Mapping[str, Found]:
         if not missing:
@@ -114,6 +123,9 @@ class Compiler:
                 progress.started(key.label)
                 try:
                     return self._executables.find(backend, chunk, key)
+                except ExecutionError:
+                    self.doubts(chunk)  # the trace is rescued, and recorded anew the next time
+                    raise
                 finally:
                     progress.finished(key.label)
 
@@ -136,7 +148,12 @@ class Compiler:
         return future
 
     def _made(self, backend: Backend, chunk: Chunk, key: Key) -> Found:
-        found = self._executables.find(backend, chunk, key, self._beside)
+        try:
+            found = self._executables.find(backend, chunk, key, self._beside)
+        except ExecutionError as error:
+            if self.doubts(chunk):
+                raise RefusedError(str(error)) from error
+            raise
         with self._lock:
             self.counts.compiled += 1
         return found
@@ -156,6 +173,8 @@ class Compiler:
         error = future.exception()
         if error is None:
             return future.result()
+        if isinstance(error, RefusedError):
+            return None  # said where it runs on the host
         if digest not in self._reported:
             self._reported[digest] = None
             self.counts.failed += 1
@@ -195,6 +214,10 @@ class Compiler:
             "workers": self.counts.workers,
             "here": dict(self.counts.here),
         }
+
+
+class RefusedError(ExecutionError):
+    """A chunk has an operator that the backend was presumed to run, and refuses."""
 
 
 class BackgroundCompileWarning(UserWarning):

@@ -223,7 +223,8 @@ class Engine:
         if self.arrays.earlier:
             self.arrays.convert(leaves)
         trace = Trace.of(recorded)
-        arrays, text = rescue(self.backend, self.planning.find, trace, live, leaves, scalars)
+        find, uncompiled = self.planning.find, self.planning.compiler.run_uncompiled
+        arrays, text = rescue(self.backend, find, trace, live, leaves, scalars, uncompiled)
         if all(array is not None for array in arrays):
             warn_or_print(
                 f"a chunk failed, and its operations ran one by one instead: {why}",
@@ -352,6 +353,18 @@ class Engine:
         self.planning.use(backend)
         self.host_calls.switch(backend.name)
         self.calls = Calls(backend, self.planning.reject, self.host_calls, self._numbers)
+
+    def forget_streams_by(self, forget: Callable[[], None]) -> None:
+        """``forget`` has the core forget its streams at the next trace, and is any thread's.
+
+        It is called when the backend refuses what it was presumed to run.
+        """
+
+        def doubted() -> None:
+            self.forget()
+            forget()
+
+        self.planning.when_doubted = doubted
 
     def forget(self) -> None:
         """Drop the descriptions of calls: an operator has another meaning from now on."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from fuse import config
 from fuse.backends.base import Backend, Chunk
@@ -10,6 +10,7 @@ from fuse.engine.compiler import Compiler
 from fuse.engine.executables import Executables, key_of
 from fuse.engine.held import HeldPlans, half_of_all_maps
 from fuse.engine.plans import Named, Plans
+from fuse.engine.presumed import Presumed
 from fuse.engine.runnable import Bound, Runnable, bind, bound, local_chunks
 from fuse.engine.targeted import Targeted
 from fuse.engine.timeline import span
@@ -35,6 +36,8 @@ class Planning:
 
     Attributes:
         verdicts: what the backend said of operations.
+        presumed: what it is taken to run without being asked.
+        when_doubted: called, by any thread, where it refuses some of that.
         targeted: ``None``, or what is known of the program for a target.
         ahead: whether a known stream's first chunks run while the rest of it is recorded; of plans
             made from now on.
@@ -46,6 +49,9 @@ class Planning:
         self._executables = executables
         self.compiler = Compiler(executables, in_background())
         self.verdicts = Verdicts(backend, executables.cache)
+        self.presumed = Presumed(backend, lambda: self.compiler)
+        self.when_doubted: Callable[[], None] = lambda: None
+        self.compiler.doubts = self._doubts
         self.targeted: Targeted | None = None
         self.ahead = True
         self._plans = Plans(executables.cache)
@@ -58,6 +64,7 @@ class Planning:
         self.verdicts.save(final=True)
         self._backend = backend
         self.verdicts = Verdicts(backend, self._executables.cache)
+        self.presumed = Presumed(backend, lambda: self.compiler)
 
     @property
     def whole(self) -> int | None:
@@ -78,12 +85,23 @@ class Planning:
 
     def reject(self, node: Node) -> str | None:
         """Why the backend cannot run ``node``, or the target, or ``None``."""
+        if self.targeted is None and self.presumed.takes(node):
+            return None
         reason = self.verdicts.reject(node)
+        if reason is None:
+            self.presumed.learn(node)
         if reason is None and self.targeted is not None:
             reason = self.targeted.target.reject(node)
             if reason is not None:
                 self.targeted.refused(node, reason)
         return reason
+
+    def _doubts(self, chunk: Chunk) -> bool:
+        """Whether a chunk that could not be compiled has what the backend refuses."""
+        refused = self.presumed.doubt(chunk, self.verdicts.reject)
+        if refused:
+            self.when_doubted()
+        return refused
 
     def plan(
         self,

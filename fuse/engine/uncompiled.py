@@ -58,7 +58,7 @@ class Uncompiled:
     def refusal(self, chunk: Chunk) -> str | None:
         """Why the chunk can only run compiled, or ``None``."""
         for node in chunk.nodes:
-            reason = None if has_kernel(node) else get_backend("numpy").reject(node)
+            reason = lack(node)
             if reason is not None:
                 return f"aten::{node.op} has no CPU kernel here, and NumPy says: {reason}"
         return None
@@ -93,6 +93,11 @@ def _computes(target: str) -> bool:
     if "overrideable" in name:  # registered, but only to say that a device must override it
         return False
     return any(torch._C._dispatch_has_kernel_for_dispatch_key(name, key) for key in _KERNELS)
+
+
+def lack(node: Node) -> str | None:
+    """Why neither a CPU kernel nor the NumPy backend computes the node, or ``None``."""
+    return None if has_kernel(node) else get_backend("numpy").reject(node)
 
 
 def has_kernel(node: Node) -> bool:

@@ -28,7 +28,7 @@ from fuse.backends.xla.rules.elementwise import (
     like,
     select,
 )
-from fuse.backends.xla.rules.registry import Rule, Unsupported, rule
+from fuse.backends.xla.rules.registry import Rule, Unsupported, of_integers, rule
 
 Function = Callable[..., Value]
 
@@ -74,7 +74,7 @@ def _mul(ctx: RuleContext, self: Value, other: Value) -> Value:
     return multiply(*computed(ctx, self, other))
 
 
-@rule("addcmul")
+@rule("addcmul", may_refuse=of_integers)
 def _addcmul(ctx: RuleContext, self: Value, x: Value, y: Value, value: Value = 1) -> Value:
     if is_integer(ctx.out[0].dtype):  # of a value that is no integer, its whole part counts
         self, x, y = (cast(operand, ctx.out[0].dtype) for operand in (self, x, y))
@@ -89,7 +89,7 @@ def _addcdiv(ctx: RuleContext, self: Value, x: Value, y: Value, value: Value = 1
     return lax.add(self, lax.div(scaled(x, value), y))
 
 
-@rule("lerp.Scalar", "lerp.Tensor")
+@rule("lerp.Scalar", "lerp.Tensor", may_refuse=of_integers)
 def _lerp(ctx: RuleContext, self: Value, end: Value, weight: Value) -> Value:
     if is_integer(ctx.out[0].dtype):
         raise Unsupported("interpolation between integers")  # the CPU refuses it in its own words
@@ -255,7 +255,7 @@ def _pow_varying(x: Value, exponent: Value) -> Value:
     return result
 
 
-@rule("pow.Tensor_Scalar")
+@rule("pow.Tensor_Scalar", may_refuse=of_integers)
 def _pow_scalar(ctx: RuleContext, self: Value, exponent: Any) -> Value:
     (x,) = computed(ctx, self)
     if not is_number(exponent):

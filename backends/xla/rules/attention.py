@@ -36,6 +36,8 @@ from jax import lax
 from fuse.backends.xla.rules.elementwise import is_number, like
 from fuse.backends.xla.rules.matmul import contract, materialised
 from fuse.backends.xla.rules.registry import RuleContext, Unsupported, rule
+from fuse.trace.bind import named
+from fuse.trace.node import Node, NumberArg
 from fuse.trace.spec import View, contiguous_strides
 
 _LIBRARY_PRODUCTS = 1 << 20  # multiplications from which on PyTorch's kernel is called
@@ -301,7 +303,12 @@ def _without_dropout(probability: float) -> None:
         raise Unsupported("attention with dropout")
 
 
-@rule("_scaled_dot_product_flash_attention_for_cpu")
+def _drops(node: Node) -> bool:
+    dropout = named(node)["dropout_p"]
+    return bool(dropout.number if isinstance(dropout, NumberArg) else dropout) or bool(node.dynamic)
+
+
+@rule("_scaled_dot_product_flash_attention_for_cpu", may_refuse=_drops)
 def _attention(
     ctx: RuleContext,
     query: jax.Array,
@@ -317,7 +324,7 @@ def _attention(
     return _attend(ctx, query, key, value, _Scores.of(query, scale, is_causal, attn_mask))
 
 
-@rule("_scaled_dot_product_flash_attention_for_cpu_backward")
+@rule("_scaled_dot_product_flash_attention_for_cpu_backward", may_refuse=_drops)
 def _attention_backward(
     ctx: RuleContext,
     grad_out: jax.Array,
@@ -338,7 +345,7 @@ def _attention_backward(
     return grads[:3]
 
 
-@rule("_scaled_dot_product_fused_attention_overrideable")
+@rule("_scaled_dot_product_fused_attention_overrideable", may_refuse=_drops)
 def _overrideable(
     ctx: RuleContext,
     query: jax.Array,
@@ -360,7 +367,7 @@ def _overrideable(
     return output, logarithm, None, None, query.shape[-2], key.shape[-2], seed, seed, None
 
 
-@rule("_scaled_dot_product_fused_attention_overrideable_backward")
+@rule("_scaled_dot_product_fused_attention_overrideable_backward", may_refuse=_drops)
 def _overrideable_backward(
     ctx: RuleContext,
     grad_out: jax.Array,

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from fuse.backends.xla.rules.registry import RuleContext, Unsupported, rule
+from fuse.backends.xla.rules.registry import RuleContext, Unsupported, always, rule
 
 _NEVER = -jnp.inf
 
@@ -97,7 +97,7 @@ def _counts(lengths: Any, name: str) -> None:
         raise Unsupported(f"{name} as a tensor: the result's shape depends on it")
 
 
-@rule("_ctc_loss")
+@rule("_ctc_loss", may_refuse=always)
 def _ctc_loss(
     ctx: RuleContext,
     log_probs: jax.Array,
@@ -120,7 +120,7 @@ def _ctc_loss(
     return loss, jnp.swapaxes(alpha, 0, 1)
 
 
-@rule("_ctc_loss_backward")
+@rule("_ctc_loss_backward", may_refuse=always)
 def _ctc_loss_backward(
     ctx: RuleContext,
     grad: jax.Array,

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from fuse.backends.xla.rules.registry import RuleContext, Unsupported, rule
+from fuse.backends.xla.rules.registry import RuleContext, Unsupported, of_masks, rule
 
 Array = jax.Array
 IN_BOUNDS = "promise_in_bounds"  # XLA itself clamps or drops: no code of ours to do so
@@ -70,7 +70,7 @@ def for_scatter(shape: tuple[int, ...], key: tuple[Any, ...]) -> tuple[Any, ...]
     return (*positions, *key[lead:])
 
 
-@rule("index.Tensor", "_unsafe_index.Tensor")
+@rule("index.Tensor", "_unsafe_index.Tensor", may_refuse=of_masks)
 def _index(ctx: RuleContext, self: Array, indices: list[Array | None]) -> Array:
     if any(map(_is_mask, indices)):
         raise Unsupported("a mask as index: the shape of the result depends on the data")
@@ -83,7 +83,7 @@ def _index(ctx: RuleContext, self: Array, indices: list[Array | None]) -> Array:
     return self.at[_key(self, indices)].get(mode=IN_BOUNDS)
 
 
-@rule("index_put", "_unsafe_index_put", "_index_put_impl")
+@rule("index_put", "_unsafe_index_put", "_index_put_impl", may_refuse=of_masks)
 def _index_put(
     ctx: RuleContext,
     self: Array,

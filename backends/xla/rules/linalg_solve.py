@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax.lax import linalg
 
 from fuse.backends.xla.rules.linalg import adjoint, empties, single_on_tpu, triangular
-from fuse.backends.xla.rules.registry import RuleContext, Unsupported, rule
+from fuse.backends.xla.rules.registry import RuleContext, Unsupported, always, rule
 
 
 def factor(ctx: RuleContext, a: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
@@ -83,7 +83,7 @@ def _triangles(lu: jax.Array) -> tuple[jax.Array, jax.Array]:
     return lower, jnp.triu(lu[..., :inner, :])
 
 
-@rule("linalg_lu_factor_ex")
+@rule("linalg_lu_factor_ex", may_refuse=always)
 def _lu_factor_ex(
     ctx: RuleContext, a: jax.Array, *, pivot: bool = True, check_errors: bool = False
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -92,7 +92,7 @@ def _lu_factor_ex(
     return lu, pivots, info
 
 
-@rule("linalg_lu")
+@rule("linalg_lu", may_refuse=always)
 def _lu(
     ctx: RuleContext, a: jax.Array, *, pivot: bool = True
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -170,7 +170,7 @@ def _signed(lu: jax.Array, pivots: jax.Array) -> tuple[jax.Array, jax.Array]:
     return jnp.diagonal(lu, axis1=-2, axis2=-1), jnp.where(odd, -1, 1).astype(lu.dtype)
 
 
-@rule("_linalg_det")
+@rule("_linalg_det", may_refuse=always)
 def _det(ctx: RuleContext, a: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     transposed = _factors_transpose(ctx, a)
     lu, pivots, _, _ = factor(ctx, adjoint(a) if transposed else a)
@@ -178,7 +178,7 @@ def _det(ctx: RuleContext, a: jax.Array) -> tuple[jax.Array, jax.Array, jax.Arra
     return jnp.prod(diagonal, -1) * sign, lu, pivots
 
 
-@rule("_linalg_slogdet")
+@rule("_linalg_slogdet", may_refuse=always)
 def _slogdet(ctx: RuleContext, a: jax.Array) -> tuple[jax.Array, ...]:
     transposed = _factors_transpose(ctx, a)
     lu, pivots, _, _ = factor(ctx, adjoint(a) if transposed else a)

@@ -44,7 +44,7 @@ import numpy as np
 import torch
 from jax import lax
 
-from fuse.backends.xla.rules.registry import RuleContext, Unsupported, rule
+from fuse.backends.xla.rules.registry import RuleContext, Unsupported, always, rule
 
 Dimensions = tuple[tuple[tuple[int, ...], tuple[int, ...]], tuple[tuple[int, ...], tuple[int, ...]]]
 
@@ -282,7 +282,7 @@ def _scaled_mm(
     return _scaled_product(ctx, x, y, (scale_a, scale_b), bias)
 
 
-@rule("_scaled_mm_v2")
+@rule("_scaled_mm_v2", may_refuse=always)
 def _scaled_mm_recipes(
     ctx: RuleContext,
     x: jax.Array,

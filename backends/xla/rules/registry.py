@@ -29,21 +29,44 @@ from collections.abc import Callable
 from typing import Any
 
 from fuse.backends.xla.rules.context import RuleContext
+from fuse.trace.node import Node
 
 Rule = Callable[..., Any]
+MayRefuse = Callable[[Node], bool]
 
 RULES: dict[str, Rule] = {}
 STATIC_SCALARS: dict[str, frozenset[str]] = {}
 DOUBLES: set[str] = set()
 """Operators whose numbers that vary are float64 everywhere: rounded to float32, too much is lost
 in what is made of them."""
+MAY_REFUSE: dict[str, MayRefuse] = {}
+"""Whether the rule, which computes most calls of plain dtypes, may refuse this one: it is traced
+before the call is recorded. The rules of all other operators refuse none."""
 
 
 class Unsupported(Exception):
     """Raised by a rule for arguments it cannot express; the operator then runs on the host.
 
-    Raise it before emitting anything, from shapes, dtypes and attributes alone.
+    Raise it before emitting anything, from shapes, dtypes and attributes alone, and say at the
+    rule's registration which calls it may be raised for.
     """
+
+
+def always(node: Node) -> bool:
+    """May refuse any call."""
+    return True
+
+
+def of_integers(node: Node) -> bool:
+    """May refuse calls that write no floating-point numbers."""
+    made = [output.view.dtype for output in node.outputs]
+    made += [write.view.dtype for write in node.writes]
+    return not all("float" in dtype for dtype in made)
+
+
+def of_masks(node: Node) -> bool:
+    """May refuse calls that read truth values or bytes, which select as indices."""
+    return any(operand.view.dtype in ("bool", "uint8") for operand in node.operands)
 
 
 def rule(
@@ -51,13 +74,14 @@ def rule(
     static: tuple[str, ...] = (),
     refuse: Callable[..., str | None] | None = None,
     doubles: bool = False,
+    may_refuse: MayRefuse | None = None,
 ) -> Callable[[Rule], Rule]:
     """Register one function for ATen overloads such as ``"add.Tensor"`` or ``"relu"``.
 
     An overload called ``default`` is written without it. ``static`` names Scalar
     arguments (or wrapped-number tensor arguments) that must stay Python numbers. ``refuse`` takes
     the rule's own arguments and returns why it does not cover them, or ``None``. ``doubles``
-    puts the overloads into ``DOUBLES``.
+    puts the overloads into ``DOUBLES``, ``may_refuse`` into ``MAY_REFUSE``, as ``refuse`` does.
     Registering an overload twice raises ``ValueError``.
     """
 
@@ -66,6 +90,8 @@ def rule(
             if name in RULES:
                 raise ValueError(f"operator aten::{name} has two XLA rules")
             RULES[name] = function if refuse is None else _refusing(function, refuse)
+            if may_refuse is not None or refuse is not None:
+                MAY_REFUSE[name] = may_refuse or always
             if static:
                 STATIC_SCALARS[name] = frozenset(static)
             if doubles:
@@ -86,4 +112,13 @@ def _refusing(function: Rule, refuse: Callable[..., str | None]) -> Rule:
     return checked
 
 
-__all__ = ["DOUBLES", "RULES", "STATIC_SCALARS", "Rule", "RuleContext", "Unsupported", "rule"]
+__all__ = [
+    "DOUBLES",
+    "MAY_REFUSE",
+    "RULES",
+    "STATIC_SCALARS",
+    "Rule",
+    "RuleContext",
+    "Unsupported",
+    "rule",
+]

@@ -10,7 +10,7 @@ import numpy as np
 from jax import lax
 
 from fuse.backends.xla.rules.indexing import IN_BOUNDS, for_scatter, narrowed, take_along
-from fuse.backends.xla.rules.registry import RuleContext, Unsupported, rule
+from fuse.backends.xla.rules.registry import RuleContext, Unsupported, always, rule
 
 Array = jax.Array
 _METHODS = {"sum": "add", "mean": "add", "prod": "mul", "amax": "max", "amin": "min"}
@@ -57,7 +57,7 @@ def _gather(ctx: RuleContext, self: Array, dim: int, index: Array, *, sparse_gra
     return lax.gather(self, places, numbers, (1,) * self.ndim, mode=IN_BOUNDS)
 
 
-@rule("gather_backward")
+@rule("gather_backward", may_refuse=always)
 def _gather_backward(
     ctx: RuleContext, grad: Array, self: Array, dim: int, index: Array, sparse_grad: bool
 ) -> Array:

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from fuse.backends.xla.rules.registry import RuleContext, Unsupported, rule
+from fuse.backends.xla.rules.registry import RuleContext, Unsupported, always, rule
 from fuse.backends.xla.views import reinterpret
 
 Array = jax.Array
@@ -185,7 +185,7 @@ def _repeat(ctx: RuleContext, self: Array, repeats: tuple[int, ...]) -> Array:
     return _shaped(lax.broadcast_in_dim(self, paired, own), ctx.out[0].shape)
 
 
-@rule("repeat_interleave.Tensor")
+@rule("repeat_interleave.Tensor", may_refuse=always)
 def _repeat_interleave(ctx: RuleContext, repeats: Array, *, output_size: int | None) -> Array:
     if output_size is None:
         raise Unsupported("the number of results depends on the data")

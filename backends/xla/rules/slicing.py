@@ -16,6 +16,7 @@ from jax import lax
 from fuse.backends.xla.rules.padding import transposed
 from fuse.backends.xla.rules.registry import RuleContext, Unsupported, rule
 from fuse.backends.xla.views import read, write
+from fuse.trace.node import Node
 from fuse.trace.spec import Layout, View, contiguous_strides
 
 Array = jax.Array
@@ -60,7 +61,11 @@ def _spread(value: Array, shape: tuple[int, ...], dim: int, place: slice) -> Arr
     return lax.pad(value, _zero(value), config)
 
 
-@rule("slice_backward")
+def _varies(node: Node) -> bool:
+    return bool(node.dynamic)
+
+
+@rule("slice_backward", may_refuse=_varies)
 def _slice_backward(
     ctx: RuleContext,
     grad_output: Array,

@@ -26,7 +26,7 @@ from fuse.backends.xla.rules.reduction import (
     maximum,
     number,
 )
-from fuse.backends.xla.rules.registry import RuleContext, Unsupported, rule
+from fuse.backends.xla.rules.registry import RuleContext, Unsupported, always, rule
 
 _FEW = 16
 """Up to so many candidates, comparing with each is faster than a sort and a search on CPU."""
@@ -197,8 +197,8 @@ def _median_rules(suffix: str, ignore_nan: bool) -> None:
         pair = _median(ctx, row, axis_of(dim, row.ndim), ignore_nan)
         return tuple(v.reshape(s.shape) for v, s in zip(pair, ctx.out, strict=True))
 
-    rule(suffix)(whole)
-    rule(f"{suffix}.dim")(along)
+    rule(suffix, may_refuse=always)(whole)
+    rule(f"{suffix}.dim", may_refuse=always)(along)
 
 
 _median_rules("median", ignore_nan=False)

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fuse.backends.resampling import Array, Axis, axes
-from fuse.backends.xla.rules.registry import RuleContext, Unsupported, rule
+from fuse.backends.xla.rules.registry import RuleContext, Unsupported, of_integers, rule
 
 
 def _apply(how: Axis, x: jax.Array, axis: int) -> jax.Array:
@@ -111,6 +111,10 @@ for _method in (
     "bilinear2d_aa", "bicubic2d_aa", "lanczos2d_aa",
 ):  # fmt: skip
     _private = "_" if "exact" in _method or _method.endswith("_aa") else ""
-    rule(f"{_private}upsample_{_method}")(partial(_upsample, _method))
-    rule(f"{_private}upsample_{_method}.vec")(partial(_upsample_vec, _method))
-    rule(f"{_private}upsample_{_method}_backward")(partial(_upsample_backward, _method))
+    rule(f"{_private}upsample_{_method}", may_refuse=of_integers)(partial(_upsample, _method))
+    rule(f"{_private}upsample_{_method}.vec", may_refuse=of_integers)(
+        partial(_upsample_vec, _method)
+    )
+    rule(f"{_private}upsample_{_method}_backward", may_refuse=of_integers)(
+        partial(_upsample_backward, _method)
+    )

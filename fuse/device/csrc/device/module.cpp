@@ -164,6 +164,11 @@ PyObject* forget(PyObject*, PyObject*) {
   END_HANDLE_TH_ERRORS
 }
 
+PyObject* forget_soon(PyObject*, PyObject*) {
+  Recorder::global().forget_soon();
+  Py_RETURN_NONE;
+}
+
 PyObject* stats(PyObject*, PyObject*) {
   HANDLE_TH_ERRORS
   RecorderStats stats = Recorder::global().stats();
@@ -339,6 +344,7 @@ PyMethodDef methods[] = {
     {"begin_capture", fast(begin_capture), METH_FASTCALL, "What follows is a graph's."},
     {"end_capture", fast(end_capture), METH_FASTCALL, "It ends: keep it, or say why not."},
     {"forget", forget, METH_NOARGS, "Drop every known stream."},
+    {"forget_soon", forget_soon, METH_NOARGS, "Drop them where the next trace begins."},
     {"stats", stats, METH_NOARGS, "Counters of the recorder."},
     {"reset_stats", reset_stats, METH_NOARGS, "Set the counters to zero."},
     {"memory", memory, METH_NOARGS, "Bytes allocated, their peak, and storages alive."},

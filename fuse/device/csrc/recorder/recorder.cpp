@@ -101,6 +101,10 @@ bool Recorder::try_record(
     cut_locked(CutReason::DeviceChange);
     open_->device = device;
   }
+  if (forgets_soon_.load(std::memory_order_relaxed) && open_->operations == 0 &&
+      open_->capture == nullptr) [[unlikely]] {
+    forget_locked();
+  }
   TrieNode* node = nullptr;
   try {
     encode(info, arguments);
@@ -399,6 +403,11 @@ void Recorder::wait_until_left() {
 
 void Recorder::forget() {
   Lock lock(*this);
+  forget_locked();
+}
+
+void Recorder::forget_locked() {
+  forgets_soon_.store(false, std::memory_order_relaxed);
   cut_every(CutReason::ModeChange);
   root_ = std::make_unique<TrieNode>();
   ++epoch_;

@@ -154,6 +154,10 @@ class Recorder {
   void reset_stats();
   // Drops every known stream.
   void forget();
+  // The same where the next trace begins. Waits for nothing: whoever compiles beside calls it.
+  void forget_soon() {
+    forgets_soon_.store(true, std::memory_order_relaxed);
+  }
   // Returns once no other thread is inside the recorder, or a moment later, in which threads come
   // to their next call and stop there; after some seconds in any case.
   void wait_until_left();
@@ -338,6 +342,7 @@ class Recorder {
   bool rescue(std::string& why);
   void abandon(const std::string& why);
   void start_trace();
+  void forget_locked();
   // Forgets what no trace has come by for longest, until this many nodes are left.
   void prune(size_t most);
   // What the open traces stand on is in use.
@@ -350,6 +355,7 @@ class Recorder {
   std::atomic<Mode> mode_{Mode::Fused};
   size_t limit_ = 16384;
   size_t most_nodes_ = 500000; // about 500 bytes each, and a Python description
+  std::atomic<bool> forgets_soon_{false};
   bool crowded_ = false; // whether plans hold too many executables
   std::atomic<uint64_t> uncompiled_{0};
   HostRun host_run_ = HostRun::Fallback; // why the last call runs on the host, if it does
