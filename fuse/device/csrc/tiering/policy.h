@@ -121,7 +121,7 @@ class Policy {
   static constexpr int64_t kRest = 64; // what a trial took, times, till the next one
   static constexpr uint32_t kMostKept = 10; // doublings of that
   static constexpr double kFaster = 0.96; // of the time, before the tier changes
-  static constexpr Nanoseconds kFirstGuess = 500'000; // to record a call, until one has been
+  static constexpr Nanoseconds kFirstGuess = 300'000; // to record a call, until one has been
   static constexpr Nanoseconds kTurn = 4'000'000; // least that is compared: above a clock's noise
   static constexpr Nanoseconds kPause = 200'000'000; // a trial without its kind is over
 
