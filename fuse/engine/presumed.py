@@ -2,8 +2,9 @@
 
 Asking traces the operator's rule, about a millisecond of the user's thread for each new call, most
 of what recording costs. Where executables are made beside the program nobody has to know so early:
-whoever compiles a chunk finds out whether its rules take it, and meanwhile it runs uncompiled. What
-turns out to be refused is asked about from then on, and streams are recorded anew.
+whoever compiles a chunk finds out whether its rules take it, and meanwhile it runs uncompiled. Only
+the first call of a kind is asked about, for an error of dtypes is one at the call. What turns out
+to be refused is asked about from then on, and streams are recorded anew.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from fuse import config
 from fuse.backends.base import Backend, Chunk
 from fuse.bounded import Bounded
 from fuse.engine.compiler import Compiler
-from fuse.trace.node import Node, NumberArg, TensorArg
+from fuse.trace.node import Node
 
 MOST_KINDS = 4096
-"""Kinds of calls whose numbers are known to be free to vary, some 300 bytes each."""
+"""Kinds of calls that the backend was asked about, some 300 bytes each."""
 
 
 @final
@@ -30,21 +31,19 @@ class Presumed:
         self._backend = backend
         self._compiler = compiler
         self._doubted: set[str] = set()
-        self._vary: Bounded[tuple[object, ...], None] = Bounded(MOST_KINDS)
+        self._asked: Bounded[tuple[object, ...], None] = Bounded(MOST_KINDS)
 
     def takes(self, node: Node) -> bool:
         """Whether to go on as if the backend had said that it runs ``node``."""
         if node.target in self._doubted or config.host_fallback() == "error":
             return False
-        if node.dynamic and _kind(node) not in self._vary:
-            return False
+        if _kind(node) not in self._asked:
+            return False  # its dtypes may be none that the operator takes: an error at the call
         return self._backend.presumes(node) and self._compiler().can_go_on(self._backend, node)
 
     def learn(self, node: Node) -> None:
-        """Note that the backend runs ``node``: which of its numbers may vary is no matter of
-        sizes."""
-        if node.dynamic:
-            self._vary[_kind(node)] = None
+        """Note that the backend runs ``node``, and so its like of other sizes and numbers."""
+        self._asked[_kind(node)] = None
 
     def doubt(self, chunk: Chunk, reject: Callable[[Node], str | None]) -> bool:
         """Ask about the nodes of a chunk that could not be compiled; whether one is refused.
@@ -61,14 +60,8 @@ class Presumed:
 
 
 def _kind(node: Node) -> tuple[object, ...]:
-    """A call without its sizes and plain numbers, and which of its numbers vary."""
+    """A call without its sizes: its operator, dtypes and ranks, and which numbers vary."""
     operands = tuple((operand.view.dtype, len(operand.view.shape)) for operand in node.operands)
-    arguments = tuple(
-        arg
-        if isinstance(arg, TensorArg)
-        else type(arg).__name__
-        if isinstance(arg, NumberArg)
-        else repr(arg)
-        for arg in node.args
-    )
-    return node.op, operands, arguments, tuple(place for place, _ in node.dynamic)
+    numbers = tuple(type(arg) for arg in node.args)
+    made = tuple(output.view.dtype for output in node.outputs)
+    return node.op, operands, numbers, made, tuple(place for place, _ in node.dynamic)
