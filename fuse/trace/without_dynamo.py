@@ -3,8 +3,8 @@
 The references of elementwise operators, ``torch._refs``, are wrapped by
 ``torch._disable_dynamo``, which imports ``torch._dynamo`` when such a reference is first called:
 0.9 s and 60 MB at a program's first recorded addition, and an import that an interrupt can leave
-half done. Until something imports Dynamo there is nothing to disable, and the wrapped functions
-are called as they are. Their own imports, of sympy and symbolic shapes (0.4 s), are made here,
+half done. Until the device is registered with Dynamo the wrapped functions are called as they are.
+Their own imports, of sympy and symbolic shapes (0.4 s), are made here,
 where the device starts.
 """
 

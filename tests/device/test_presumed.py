@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
 import torch
 
 from fuse.backends.registry import get_backend
 from fuse.backends.xla.rules.registry import MAY_REFUSE, RULES
 from tests.device.helpers import run
+from tests.engine.fakes import chunk
 from tests.lanes import only_in
 
 pytestmark = only_in("compiled", reason="each runs programs with settings of its own")
@@ -111,6 +111,6 @@ def test_operators_that_may_refuse_have_rules() -> None:
 
 
 def test_backends_presume_nothing_unless_they_say_so() -> None:
-    node = pytest.importorskip("tests.engine.fakes").chunk().nodes[0]
+    node = chunk().nodes[0]
     assert not get_backend("numpy").presumes(node)
     assert get_backend("xla").presumes(node)
