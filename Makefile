@@ -12,15 +12,17 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --benchmark-disab
 LANED := tests/device tests/programs tests/compile tests/kernels/test_pages.py
 TYPECHECK := build/typecheck
 SOURCES := fuse backends cache examples tests bench
-SMOKE := tests/test_versions.py tests/device/test_module.py tests/device/test_errors.py \
+SMOKE := tests/test_versions.py tests/device/module/test_module.py tests/device/errors/test_errors.py \
 	tests/programs/test_optimizers.py tests/programs/test_autograd.py \
-	tests/backends/test_every_rule.py tests/backends/xla tests/trace
+	tests/backends/test_every_rule.py tests/backends/xla tests/trace \
+	tests/distributed/test_collectives.py::test_forms \
+	tests/distributed/test_messages.py::test_two_ranks_need_no_third
 MODES ?= all
 BACKENDS ?= all
-NATIVE := $(wildcard tests/tiering/*.cpp tests/tiering/*.h fuse/device/csrc/*.cpp fuse/device/csrc/*/* fuse/native/include/* backends/xla/cpu/csrc/* \
-	fuse/distributed/csrc/*)
+NATIVE := $(wildcard tests/cpp/*.cpp tests/cpp/*.h fuse/device/csrc/*/* fuse/native/include/* backends/xla/cpu/csrc/* \
+	fuse/distributed/csrc/*/*)
 
-.PHONY: help demo test test-slow test-lanes lanes-skipped test-sanitized fuzz smoke clients op-coverage check format bench clean
+.PHONY: help demo test test-slow test-lanes lanes-skipped test-sanitized fuzz mutants smoke clients op-coverage check tidy format bench clean
 .DEFAULT_GOAL := help
 
 help:
@@ -30,10 +32,12 @@ help:
 	@echo "make test-shipped  PyTorch's own tests of torch.distributed, on the device"
 	@echo "make test-sanitized  run a program of threads and streams on a core built with sanitizers"
 	@echo "make fuzz    run random programs, PROGRAMS of them from SEED on, and compare with the CPU"
+	@echo "make mutants make MUTANTS small faults, of SEED, and see whether the tests notice"
 	@echo "make smoke   install, then run a part of the tests; for PINS=constraints-newest.txt"
 	@echo "make clients train and serve with other libraries: docs/clients.md; an environment of its own"
 	@echo "make op-coverage  compare with PyTorch's CPU, operator by operator: docs/op-coverage.md"
 	@echo "make check   formatting, lint, types and import rules"
+	@echo "make tidy    clang-tidy over the C++, some minutes: .clang-tidy has the checks"
 	@echo "make bench   run the benchmarks"
 	@echo "make format  format Python and C++"
 	@echo "make clean   remove what was built here; the environment stays"
@@ -94,6 +98,13 @@ SEED ?= 0
 fuzz: $(VENV)/.tools
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz.campaign --programs $(PROGRAMS) --seed $(SEED)
 
+# Resumable, in build/mutation; SECONDS of tests for one mutant, the quick ones first.
+MUTANTS ?= 200
+SECONDS ?= 45
+mutants: $(VENV)/.tools
+	$(BIN)/python -c "import torch; torch.tpu.init()"
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.mutation.campaign --mutants $(MUTANTS) --seed $(SEED) --seconds $(SECONDS)
+
 # Libraries with pins of their own, in .venv-clients; not part of the tests. The table is made anew.
 clients:
 	$(MAKE) clients-here PINS=constraints-clients.txt
@@ -121,7 +132,11 @@ check: $(VENV)/.tools
 # The installed package is what is checked: there the top-level folders are one package.
 	rm -rf $(TYPECHECK) build/lib
 	$(INSTALL) --no-deps --no-build-isolation --target $(TYPECHECK) .
-	MYPYPATH=$(TYPECHECK) $(BIN)/mypy --strict -p fuse
+	MYPYPATH=$(TYPECHECK) $(BIN)/mypy --strict -p fuse -p tests.coverage
+
+# Not part of check: it reads PyTorch's headers once for each unit, a minute or two in all.
+tidy: $(VENV)/.tools
+	$(BIN)/python -m tests.native.tidy
 
 format: $(VENV)/.tools
 	$(BIN)/ruff format $(SOURCES)

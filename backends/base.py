@@ -237,7 +237,7 @@ class Backend(ABC):
         raise ConfigError(
             describe(
                 f"the {self.name} backend compiles for no target, so not for {name!r}",
-                remedy="use the xla backend",
+                hint="use the xla backend",
             )
         )
 
@@ -260,6 +260,14 @@ class Backend(ABC):
     @abstractmethod
     def get(self, array: Any) -> np.ndarray:
         """The array on the host, C-contiguous, read-only; waits for it."""
+
+    def refuses(self, error: Exception) -> bool:
+        """Whether an error that ``compile`` raised is about the program: it will be raised again.
+
+        Not where memory, a disk or time ran out: that may be another time.
+        """
+        passing = isinstance(error, (MemoryError, OSError, NotCompiled))
+        return not passing and not self.ran_out(error)
 
     def ran_out(self, error: BaseException) -> bool:
         """Whether an error that the backend raised says that the device's memory is full."""

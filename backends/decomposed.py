@@ -1,17 +1,19 @@
-"""Decompositions of nodes, found once for each distinct signature."""
+"""Decompositions of nodes, found once for each distinct signature, and run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
+from fuse.backends.functions import arrays_in
 from fuse.bounded import Bounded
-from fuse.trace.bind import bind
-from fuse.trace.decompose import CannotDecompose, Decomposition, decompose
+from fuse.trace.decompose import CannotDecompose, Decomposition, Ref, Step, decompose
+from fuse.trace.evaluate import Arguments, flatten
 from fuse.trace.functional import find_overload
-from fuse.trace.node import DtypeArg, HostArg, Node, NumberArg, TensorArg
+from fuse.trace.node import HostArg, Node, Operand
 from fuse.trace.signature import signature
 
 MOST_SIGNATURES = 4096
@@ -53,41 +55,61 @@ def _decompose(node: Node, has_rule: Callable[[str], bool]) -> Decomposition:
     if node.blocks:
         raise CannotDecompose(f"{node.target} is random and has no rule")
     overload = find_overload(node.target)
-    positional, keyword = bind(node)
     tensors: list[torch.Tensor] = []
 
-    def convert(value: Any) -> Any:
-        if isinstance(value, TensorArg):
-            view = node.operands[value.index].view
-            tensors.append(torch.empty(view.shape, dtype=getattr(torch, view.dtype), device="meta"))
-            return _Slot(len(tensors) - 1)
-        if isinstance(value, HostArg):
-            tensors.append(torch.empty((), dtype=getattr(torch, value.dtype), device="meta"))
-            return _Slot(len(tensors) - 1)
-        if isinstance(value, NumberArg):
-            return value.number
-        if isinstance(value, DtypeArg):
-            return getattr(torch, value.name)
-        if isinstance(value, tuple):
-            return [convert(item) for item in value]
-        return value
+    def make(dtype: str, shape: tuple[int, ...]) -> torch.Tensor:
+        tensors.append(torch.empty(shape, dtype=getattr(torch, dtype), device="meta"))
+        return tensors[-1]
 
-    arguments = [convert(value) for value in positional]
-    options = {name: convert(value) for name, value in keyword.items()}
+    _Tensors(node, make).bound()
 
     def call(values: list[torch.Tensor]) -> Any:
-        def fill(value: Any) -> Any:
-            if isinstance(value, _Slot):
-                return values[value.index]
-            return [fill(item) for item in value] if isinstance(value, list) else value
-
-        return overload(*(fill(v) for v in arguments), **{n: fill(v) for n, v in options.items()})
+        given = iter(values)
+        positional, keyword = _Tensors(node, lambda dtype, shape: next(given)).bound()
+        return overload(*positional, **keyword)
 
     return decompose(overload, tensors, call, has_rule)
 
 
-class _Slot:
-    """Where a tensor goes among the arguments."""
+class _Tensors(Arguments):
+    """The arguments for the operator itself, each tensor made for a dtype and a shape."""
 
-    def __init__(self, index: int) -> None:
-        self.index = index
+    for_kernel = True
+
+    def __init__(self, node: Node, make: Callable[[str, tuple[int, ...]], torch.Tensor]) -> None:
+        super().__init__(node)
+        self._make = make
+
+    def tensor(self, operand: Operand) -> torch.Tensor:
+        return self._make(operand.view.dtype, operand.view.shape)
+
+    def host_tensor(self, value: HostArg) -> torch.Tensor:
+        return self._make(value.dtype, ())
+
+
+def run_steps(
+    found: Decomposition,
+    arguments: Sequence[Any],
+    call: Callable[[Step, list[Any], dict[str, Any]], Any],
+    convert: Callable[[Any, str], Any],
+) -> tuple[Any, ...]:
+    """The results of a decomposition of a call with these arguments, arrays among them.
+
+    ``call`` computes a step, ``convert`` gives an array, or NumPy's of a constant, another dtype.
+    """
+    known: dict[int, Any] = dict(enumerate(arrays_in(arguments)[: found.inputs]))
+    for number, (spec, data) in found.constants:
+        known[number] = convert(np.array(data, spec.dtype).reshape(spec.shape), spec.dtype)
+
+    def resolve(value: Any) -> Any:
+        if isinstance(value, Ref):
+            return known[value.index]
+        return [resolve(item) for item in value] if isinstance(value, list) else value
+
+    for step in found.steps:
+        positional = [resolve(value) for value in step.positional]
+        keyword = {name: resolve(value) for name, value in step.keyword}
+        made = [item for item in flatten(call(step, positional, keyword)) if item is not None]
+        for number, spec, array in zip(step.results, step.specs, made, strict=True):
+            known[number] = convert(array, spec.dtype)
+    return tuple(None if number is None else known[number] for number in found.results)

@@ -1,4 +1,4 @@
-"""What of an embedding's arguments no backend's rules take, and overloads that are others.
+"""An embedding's overloads for every backend, and what of their arguments no rule takes.
 
 A bag is a sum, a mean or a maximum of rows of the table.
 """
@@ -7,29 +7,134 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
+
+from fuse.backends.scatter import refuse_sparse
 
 Rule = Callable[..., Any]
 
 SUM, MEAN, MAX = 0, 1, 2
 """The modes of a bag (EmbeddingBagMode of ATen/native/EmbeddingBag.h)."""
-_SPARSE: Final = "a sparse gradient"
 _SCALED_BAG: Final = "scale_grad_by_freq of an embedding bag"
 
 
-def refuse_sparse(*arguments: Any) -> str | None:
-    """Why ``embedding_backward`` is not covered, or ``None``; of the rule's own arguments."""
-    return _SPARSE if arguments[-1] else None
+@dataclass(frozen=True)
+class Bags:
+    """How the rows of each bag are reduced.
+
+    Attributes:
+        mode: ``SUM``, ``MEAN`` or ``MAX``.
+        weights: a factor for each index, or ``None``.
+        padding: the index whose row counts for nothing.
+    """
+
+    mode: int
+    weights: Any
+    padding: int
 
 
-def refuse_bag_backward(*arguments: Any) -> str | None:
-    """The same of ``_embedding_bag_backward``."""
+@dataclass(frozen=True)
+class Embedding:
+    """A backend's arithmetic, and ``register``, which makes rules of it.
+
+    Attributes:
+        gradient: ``(ctx, grad, indices, padding_idx, by_frequency)``; of a table's rows.
+        bag_of: ``(offsets, count)``; the bag of each of ``count`` indices.
+        bags: ``(ctx, weight, indices, offsets, bags)``; each bag's result, each index's bag, the
+            bags' sizes, and the rows that maxima came from.
+        bags_gradient: ``(ctx, grad, indices, bag, sizes, maximum_indices, bags)``; of the rows.
+        weights_gradient: ``(ctx, grad, weight, indices, bag, padding_idx)``; of ``Bags.weights``.
+    """
+
+    gradient: Rule
+    bag_of: Callable[[Any, int], Any]
+    bags: Rule
+    bags_gradient: Rule
+    weights_gradient: Rule
+
+    def register(self, rule: Callable[..., Callable[[Rule], Rule]]) -> None:
+        """Give every overload its rule."""
+        gradient = self._gradient()
+        rule("embedding_dense_backward")(gradient)
+        rule("embedding_backward", refuse=refuse_sparse)(gradient)
+        rule("_embedding_bag", "_embedding_bag_forward_only")(self._bags())
+        dense, sparse = "_embedding_bag_dense_backward", "_embedding_bag_backward"
+        rule(dense, refuse=_refuse_dense_bag_backward)(self._dense_bags_gradient())
+        rule(sparse, refuse=_refuse_bag_backward)(self._bags_gradient())
+        rule("_embedding_bag_per_sample_weights_backward")(self._weights_gradient())
+
+    def _gradient(self) -> Rule:
+        @functools.wraps(self.gradient)
+        def rule(
+            ctx: Any,
+            grad: Any,
+            indices: Any,
+            _rows: int,
+            padding: int,
+            scaled: bool,
+            *_sparse: bool,
+        ) -> Any:
+            return self.gradient(ctx, ctx.widened(grad), indices, padding, scaled)
+
+        return rule
+
+    def _bags(self) -> Rule:
+        @functools.wraps(self.bags)
+        def rule(ctx: Any, weight: Any, indices: Any, offsets: Any, *attributes: Any) -> Any:
+            _scaled, mode, _sparse, weights, include_last_offset, padding = attributes
+            offsets = offsets[:-1] if include_last_offset else offsets
+            return self.bags(ctx, weight, indices, offsets, Bags(mode, weights, padding))
+
+        return rule
+
+    def _dense_bags_gradient(self) -> Rule:
+        @functools.wraps(self.bags_gradient)
+        def rule(
+            ctx: Any, grad: Any, indices: Any, bag: Any, sizes: Any, maxima: Any, *attributes: Any
+        ) -> Any:
+            _rows, _scaled, mode, weights, padding = attributes
+            grad, bags = ctx.widened(grad), Bags(mode, weights, padding)
+            sizes = sizes[: grad.shape[0]]
+            return self.bags_gradient(ctx, grad, indices, bag, sizes, maxima, bags)
+
+        return rule
+
+    def _bags_gradient(self) -> Rule:
+        dense = self._dense_bags_gradient()
+
+        @functools.wraps(self.bags_gradient)
+        def rule(
+            ctx: Any, grad: Any, indices: Any, offsets: Any, offset2bag: Any, *rest: Any
+        ) -> Any:
+            *sizes, rows, scaled, mode, _sparse, weights, padding = rest
+            bag = self._known(offset2bag, offsets, indices)
+            return dense(ctx, grad, indices, bag, *sizes, rows, scaled, mode, weights, padding)
+
+        return rule
+
+    def _weights_gradient(self) -> Rule:
+        @functools.wraps(self.weights_gradient)
+        def rule(
+            ctx: Any, grad: Any, weight: Any, indices: Any, offsets: Any, *attributes: Any
+        ) -> Any:
+            offset2bag, _mode, padding = attributes
+            bag = self._known(offset2bag, offsets, indices)
+            return self.weights_gradient(ctx, grad, weight, indices, bag, padding)
+
+        return rule
+
+    def _known(self, offset2bag: Any, offsets: Any, indices: Any) -> Any:
+        """``offset2bag``, where the forward left it empty computed."""
+        return offset2bag if offset2bag.size else self.bag_of(offsets, indices.size)
+
+
+def _refuse_bag_backward(*arguments: Any) -> str | None:
     scaled, mode, sparse = arguments[8:11]
-    return _SPARSE if sparse else _refuse_scaled(mode, scaled)
+    return refuse_sparse(sparse) or _refuse_scaled(mode, scaled)
 
 
-def refuse_dense_bag_backward(*arguments: Any) -> str | None:
-    """The same of ``_embedding_bag_dense_backward``."""
+def _refuse_dense_bag_backward(*arguments: Any) -> str | None:
     scaled, mode = arguments[7:9]
     return _refuse_scaled(mode, scaled)
 
@@ -40,42 +145,3 @@ def _refuse_scaled(mode: int, scaled: bool) -> str | None:
     It reads ``counts[indices_data[i]]`` in EmbeddingBag.cpp, where i numbers distinct rows.
     """
     return _SCALED_BAG if scaled and mode != MAX else None
-
-
-def backward(dense: Rule) -> Rule:
-    """The rule of ``embedding_backward``, which may ask for a sparse gradient: the dense one's."""
-
-    @functools.wraps(dense)
-    def rule(ctx: Any, *arguments: Any) -> Any:
-        return dense(ctx, *arguments[:-1])
-
-    return rule
-
-
-def bag_backward(dense: Rule, bag_list: Rule) -> Rule:
-    """The rule of ``_embedding_bag_backward``: that of the dense one.
-
-    ``bag_list(offset2bag, offsets, indices)`` is ``offset2bag``, where the forward left it empty
-    computed.
-    """
-
-    @functools.wraps(dense)
-    def rule(
-        ctx: Any,
-        grad: Any,
-        indices: Any,
-        offsets: Any,
-        offset2bag: Any,
-        bag_size: Any,
-        maximum_indices: Any,
-        num_weights: int,
-        scale_grad_by_freq: bool,
-        mode: int,
-        sparse: bool,
-        *rest: Any,
-    ) -> Any:
-        bag = bag_list(offset2bag, offsets, indices)
-        sizes = (bag_size, maximum_indices, num_weights)
-        return dense(ctx, grad, indices, bag, *sizes, scale_grad_by_freq, mode, *rest)
-
-    return rule

@@ -1,4 +1,4 @@
-"""The axes and shapes of normalisations, and batch normalisation's overloads, for every backend."""
+"""Normalisations' arguments for every backend: axes, shapes, and overloads."""
 
 from __future__ import annotations
 
@@ -9,6 +9,12 @@ from typing import Any
 Axes = tuple[int, ...]
 Mask = tuple[bool, ...]
 Rule = Callable[..., Any]
+
+
+def wide(ctx: Any, *values: Any) -> list[Any]:
+    """Operands in the dtype statistics are computed in: that of the first, half widened."""
+    dtype = ctx.widened(values[0]).dtype
+    return [None if value is None else value.astype(dtype) for value in values]
 
 
 def split(rank: int, normalized: tuple[int, ...]) -> tuple[Axes, Axes]:
@@ -32,9 +38,48 @@ def beside(parameter: Any, rank: int) -> Any:
     return parameter.reshape((1, parameter.size) + (1,) * (rank - 2))
 
 
-def by_channel(parameter: Any, group: int) -> Any:
-    """[C] as [1, group, C / group, 1], beside an input seen as [N, group, C / group, HxW]."""
-    return parameter.reshape(1, group, parameter.size // group, 1)
+def register_group_norm(
+    rule: Callable[..., Callable[[Rule], Rule]], normalise: Rule, gradients: Rule
+) -> None:
+    """Make rules of group normalisation, the input seen as [N, group, C / group, HxW].
+
+    ``normalise(x, weight, bias, axes, eps)`` returns output, mean and reciprocal deviation over
+    ``axes``; ``gradients(grad, x, mean, rstd, weight, axes, other_axes, mask)`` those of input,
+    weight and bias that ``mask`` asks for.
+    """
+
+    def by_channel(parameter: Any, group: int) -> Any:
+        if parameter is None:
+            return None
+        return parameter.reshape(1, group, parameter.size // group, 1)
+
+    @functools.wraps(normalise)
+    def forward(
+        ctx: Any, x: Any, weight: Any, bias: Any, n: int, c: int, pixels: int, group: int, eps: Any
+    ) -> Any:
+        shape = x.shape
+        x, weight, bias = wide(ctx, x, weight, bias)
+        weight, bias = by_channel(weight, group), by_channel(bias, group)
+        x = x.reshape(n, group, c // group, pixels)
+        out, mean, rstd = normalise(x, weight, bias, (2, 3), eps)
+        return out.reshape(shape), mean.reshape(n, group), rstd.reshape(n, group)
+
+    @functools.wraps(gradients)
+    def backward(
+        ctx: Any, grad: Any, x: Any, mean: Any, rstd: Any, weight: Any, *sizes: Any
+    ) -> Any:
+        n, c, pixels, group, mask = sizes
+        shape = x.shape
+        grad, x, mean, rstd, weight = wide(ctx, grad, x, mean, rstd, weight)
+        grad, x = (value.reshape(n, group, c // group, pixels) for value in (grad, x))
+        mean, rstd = (value.reshape(n, group, 1, 1) for value in (mean, rstd))
+        weight = by_channel(weight, group)
+        made = gradients(grad, x, mean, rstd, weight, (2, 3), (0, 3), mask)
+        shapes = (shape, (c,), (c,))
+        return [None if g is None else g.reshape(to) for g, to in zip(made, shapes, strict=True)]
+
+    rule("native_group_norm")(forward)
+    rule("native_group_norm_backward")(backward)
 
 
 def register_batch_norm(rule: Callable[..., Callable[[Rule], Rule]], compute: Rule) -> None:
@@ -43,7 +88,7 @@ def register_batch_norm(rule: Callable[..., Callable[[Rule], Rule]], compute: Ru
     ``compute(ctx, x, weight, bias, running_mean, running_var, training, momentum, eps)`` returns
     the output, the saved mean and reciprocal deviation, an empty reserve, and the new running mean
     and variance (``None`` where there are none). ``native_batch_norm`` writes its arguments 3 and 4
-    when it trains though its schema does not say so: ``fuse.trace.hidden_writes`` tells the engine
+    when it trains though its schema does not say so: ``fuse.trace.operators`` tells the engine
     which.
     """
 

@@ -62,7 +62,7 @@ def _refused(factory: str, why: str) -> ConfigError:
     return ConfigError(
         describe(
             f"no backend {factory!r}: {why}",
-            remedy=f"use one of {', '.join(config.BACKENDS)}, or module:function of your own",
+            hint=f"use one of {', '.join(config.BACKENDS)}, or module:function of your own",
         )
     )
 

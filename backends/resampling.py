@@ -2,11 +2,12 @@
 
 Every method is a weighted sum of source elements along one dimension after another. The
 positions and weights are computed here in the precision that PyTorch's kernels use; backends
-apply them.
+apply them to what the overloads are given.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +17,7 @@ import numpy as np
 
 _CUBIC, _CUBIC_ANTIALIASED = -0.75, -0.5  # the constants of OpenCV and of PIL
 Array = np.ndarray[Any, np.dtype[Any]]
+Rule = Callable[..., Any]
 
 
 @dataclass(frozen=True)
@@ -151,3 +153,67 @@ def axes(
             make = cubic if method.startswith("bicubic") else linear
             found.append(make(size, parts, align, factor, kind))
     return found
+
+
+_METHODS = (
+    "nearest1d", "nearest2d", "nearest3d", "nearest_exact1d", "nearest_exact2d",
+    "nearest_exact3d", "linear1d", "bilinear2d", "trilinear3d", "bicubic2d",
+    "bilinear2d_aa", "bicubic2d_aa", "lanczos2d_aa",
+)  # fmt: skip
+
+
+def register_upsampling(
+    rule: Callable[..., Callable[[Rule], Rule]], forward: Rule, backward: Rule
+) -> None:
+    """Give every overload of every method its rule.
+
+    ``forward(ctx, x, axes, method)`` resamples along ``axes``; ``backward(ctx, grad, input_size,
+    axes)`` is its transpose.
+    """
+    for method in _METHODS:
+        private = "_" if "exact" in method or method.endswith("_aa") else ""
+        name = f"{private}upsample_{method}"
+        resized = _forward(method, forward)
+        options = {} if method.startswith("nearest") else {"refuse": _refuse_others}
+        rule(name, **options)(resized)
+        rule(f"{name}.vec", **options)(_with_optional_size(resized))
+        rule(f"{name}_backward", **options)(_backward(method, backward))
+
+
+def _refuse_others(ctx: Any, x: Any, *_attributes: Any) -> str | None:
+    if "float" in str(x.dtype):
+        return None
+    return "interpolation of integers, which PyTorch rounds in its own way"
+
+
+def _forward(method: str, compute: Rule) -> Rule:
+    @functools.wraps(compute)
+    def rule(ctx: Any, x: Any, output_size: tuple[int, ...], *attributes: Any) -> Any:
+        sizes = x.shape[-len(output_size) :]
+        how = axes(method, sizes, output_size, attributes, str(x.dtype) == "float64")
+        return compute(ctx, x, how, method)
+
+    return rule
+
+
+def _with_optional_size(resized: Rule) -> Rule:
+    """The overloads that take an optional size and a list of scale factors."""
+
+    @functools.wraps(resized)
+    def rule(ctx: Any, x: Any, _output_size: Any, *attributes: Any) -> Any:
+        *align, factors = attributes
+        sizes = ctx.out[0].shape[2:]
+        scales = tuple(factors) if factors is not None else (None,) * len(sizes)
+        return resized(ctx, x, sizes, *align, *scales)
+
+    return rule
+
+
+def _backward(method: str, compute: Rule) -> Rule:
+    @functools.wraps(compute)
+    def rule(ctx: Any, grad: Any, output_size: Any, input_size: Any, *attributes: Any) -> Any:
+        sizes, double = input_size[-len(output_size) :], str(grad.dtype) == "float64"
+        how = axes(method, sizes, output_size, attributes, double, backward=True)
+        return compute(ctx, grad, input_size, how)
+
+    return rule

@@ -17,11 +17,11 @@ from fuse.cache.errors import (
 )
 from fuse.cache.explain import Difference, Explanation
 from fuse.cache.key import Key
-from fuse.cache.level import Level
 from fuse.cache.opening import open_cache
 from fuse.cache.permissions import read_secret
 from fuse.cache.record import read_record
 from fuse.cache.settings import MODES, CacheSettings
+from fuse.cache.stored import StoredTier
 from fuse.cache.tiered import TieredCache
 
 __all__ = [
@@ -36,8 +36,8 @@ __all__ = [
     "EntryRejectedError",
     "Explanation",
     "Key",
-    "Level",
     "Listed",
+    "StoredTier",
     "TierBypassError",
     "TieredCache",
     "Verified",

@@ -1,4 +1,4 @@
-"""Work that must not delay a step: one daemon thread, a bounded queue, a bounded flush."""
+"""Threads of the cache: one pool of daemon threads, and queues of jobs that run on it in order."""
 
 from __future__ import annotations
 
@@ -8,25 +8,88 @@ import atexit
 import concurrent.futures.thread  # noqa: F401
 import os
 import queue
+import sys
 import threading
-import time
+from collections import deque
 from collections.abc import Callable
-from typing import final
+from concurrent.futures import Future
+from functools import partial
+from typing import TypeVar, final
 
-Job = Callable[[], None]
+Result = TypeVar("Result")
+Job = Callable[[], object]
 
 
 @final
-class Background:
-    """Runs jobs one after another, in order. The thread starts with the first job."""
+class WorkerPool:
+    """Daemon threads that run actions, as many as run at once. Safe to share by threads.
+
+    A thread that hangs in a dead mount can be neither stopped nor waited for: it is never
+    idle again, so nothing else is given to it, and the interpreter ends without it.
+    """
+
+    def __init__(self) -> None:
+        """Start with no thread."""
+        self.forget()
+
+    def forget(self) -> None:
+        """Have no thread, as in a forked child, which has none of its parent's."""
+        self._jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()
+        self._idle = threading.Semaphore(0)
+
+    def run(self, action: Callable[[], Result], name: str) -> Future[Result]:
+        """Run ``action`` on an idle thread, or a new one, that has this name; return its future.
+
+        Raises:
+            RuntimeError: the interpreter is shutting down and starts no threads.
+        """
+        if sys.is_finalizing():
+            raise RuntimeError("no thread runs while the interpreter shuts down")
+        future: Future[Result] = Future()
+        job = partial(self._settle, future, action, name)
+        if self._idle.acquire(blocking=False):
+            self._jobs.put(job)
+        else:
+            threading.Thread(target=self._work, args=(job,), name=name, daemon=True).start()
+        return future
+
+    def _work(self, job: Job) -> None:
+        while True:
+            job()
+            del job
+            job = self._jobs.get()
+
+    def _settle(self, future: Future[Result], action: Callable[[], Result], name: str) -> None:
+        threading.current_thread().name = name
+        try:
+            result = action()
+        # Whatever it is belongs to the one who reads the future.
+        except BaseException as error:  # noqa: BLE001
+            tell = partial(future.set_exception, error)
+        else:
+            tell = partial(future.set_result, result)
+        # First, so that whoever waits for the result finds this thread idle.
+        self._idle.release()
+        tell()
+
+
+WORKERS = WorkerPool()
+"""The threads of every cache of this process."""
+
+os.register_at_fork(after_in_child=WORKERS.forget)
+
+
+@final
+class JobQueue:
+    """Runs jobs one after another, in order, on a thread of ``WORKERS``; bounded in number."""
 
     def __init__(self, name: str, max_jobs: int, failed: Callable[[Exception], None]) -> None:
         """Set up the queue; nothing runs yet.
 
         Args:
-            name: the thread's name.
-            max_jobs: how many jobs may wait.
-            failed: told of what a job raises; the thread goes on.
+            name: of the thread while it runs these jobs.
+            max_jobs: how many jobs may wait or run.
+            failed: told of what a job raises; the next job runs all the same.
         """
         self._name = name
         self._max_jobs = max_jobs
@@ -34,76 +97,53 @@ class Background:
         self._reset()
 
     def _reset(self) -> None:
-        self._lock = threading.Lock()
-        self._idle = threading.Condition(self._lock)
-        self._queue: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
+        self._changed = threading.Condition()
+        # The first one runs, and stays until it is done.
+        self._jobs: deque[Job] = deque()
         self._process = os.getpid()
-        self._unfinished = 0
 
     def submit(self, job: Job) -> bool:
         """Queue ``job``; False when the queue is full and the job was not taken."""
         if self._process != os.getpid():
             self._reset()
-        with self._lock:
-            if self._unfinished >= self._max_jobs:
+        with self._changed:
+            if len(self._jobs) >= self._max_jobs:
                 return False
-            if self._thread is None:
+            self._jobs.append(job)
+            if len(self._jobs) == 1:
                 try:
-                    self._thread = self._start()
+                    WORKERS.run(self._drain, self._name)
                 except RuntimeError:
                     # No thread starts while the interpreter shuts down.
+                    self._jobs.clear()
                     return False
-            self._unfinished += 1
-            self._queue.put(job)
             return True
 
     def flush(self, seconds: float) -> bool:
         """Wait until every job is done, at most ``seconds``; say whether that was reached."""
         if self._process != os.getpid():
             return True
-        deadline = time.monotonic() + seconds
-        with self._idle:
-            while self._unfinished:
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    return False
-                self._idle.wait(left)
-        return True
-
-    def stop(self) -> None:
-        """Let the thread end after the jobs it has; a later job starts a new one."""
-        with self._lock:
-            if self._thread is not None and self._process == os.getpid():
-                self._thread = None
-                self._queue.put(None)
-                self._queue = queue.SimpleQueue()
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._jobs, seconds)
 
     @property
     def unfinished(self) -> int:
         """How many jobs wait or run."""
-        return self._unfinished
+        return len(self._jobs)
 
-    def _start(self) -> threading.Thread:
-        thread = threading.Thread(
-            target=self._run, args=(self._queue,), name=self._name, daemon=True
-        )
-        thread.start()
-        return thread
-
-    def _run(self, jobs: queue.SimpleQueue[Job | None]) -> None:
-        while (job := jobs.get()) is not None:
+    def _drain(self) -> None:
+        while True:
             try:
-                job()
+                self._jobs[0]()
             # A job is at a boundary: the one who gave it hears of anything, and the next
             # job must still run.
             except Exception as error:  # noqa: BLE001
                 self._failed(error)
-            finally:
-                del job
-                with self._idle:
-                    self._unfinished -= 1
-                    self._idle.notify_all()
+            with self._changed:
+                self._jobs.popleft()
+                self._changed.notify_all()
+                if not self._jobs:
+                    return
 
 
 def call_at_exit(action: Callable[[], None]) -> None:

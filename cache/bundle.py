@@ -14,15 +14,14 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import final
 
 from fuse.cache.entry import Entry, pack, unpack
 from fuse.cache.errors import CacheBundleError, EntryRejectedError
 from fuse.cache.files import temporary_name
-from fuse.cache.level import Level
 from fuse.cache.store import digest_of, name_of
+from fuse.cache.stored import StoredTier
 
 _FOLDER = "entries/"
 # What zipfile raises for bytes that are no sound archive: beside its own error, those of
@@ -60,7 +59,7 @@ class BundleReport:
 
 def export_bundle(
     path: Path,
-    levels: Sequence[Level],
+    tiers: Sequence[StoredTier],
     *,
     digests: Sequence[str] | None = None,
     secret: bytes | None = None,
@@ -69,8 +68,8 @@ def export_bundle(
 
     Args:
         path: the bundle; it appears whole or not at all.
-        levels: where to look for each entry, in this order.
-        digests: which entries (see ``read_record``); every one of ``levels[0]`` where None.
+        tiers: where to look for each entry, in this order.
+        digests: which entries (see ``read_record``); every one of ``tiers[0]`` where None.
         secret: signs the entries in the bundle.
 
     Raises:
@@ -79,13 +78,12 @@ def export_bundle(
     """
     report = BundleReport()
     if digests is None:
-        store = levels[0].tier.store
-        digests = [stored.digest for stored in levels[0].gate.run(store.contents)]
+        digests = [stored.digest for stored in tiers[0].run(tiers[0].store.contents)]
     temporary = path.with_name(temporary_name())
     try:
         with zipfile.ZipFile(temporary, "x", zipfile.ZIP_STORED) as bundle:
             for digest in dict.fromkeys(digests):
-                entry = _find(levels, digest, report)
+                entry = _find(tiers, digest, report)
                 if entry is not None:
                     _write(bundle, entry, secret)
                     report.digests.append(digest)
@@ -97,12 +95,12 @@ def export_bundle(
     return report
 
 
-def import_bundle(path: Path, level: Level, *, secret: bytes | None = None) -> BundleReport:
-    """Take every sound entry of the bundle at ``path`` into ``level``.
+def import_bundle(path: Path, tier: StoredTier, *, secret: bytes | None = None) -> BundleReport:
+    """Take every sound entry of the bundle at ``path`` into ``tier``.
 
     Args:
         path: the bundle.
-        level: where the entries go, usually the disk tier.
+        tier: where the entries go, usually the disk tier.
         secret: with it, only entries signed under it are taken.
 
     Raises:
@@ -120,21 +118,21 @@ def import_bundle(path: Path, level: Level, *, secret: bytes | None = None) -> B
             try:
                 entry = _read(bundle, member, digest, secret)
             except EntryRejectedError as error:
-                level.counters.add_reason("rejections", error.reason)
+                tier.counters.add_reason("rejections", error.reason)
                 report.rejected[digest] = error.reason
                 continue
-            level.gate.run(partial(level.tier.put, entry.header.key, entry.payload))
+            tier.run(tier.write, entry.header.key, entry.payload)
             report.digests.append(digest)
             report.size += len(entry.payload)
     return report
 
 
-def _find(levels: Sequence[Level], digest: str, report: BundleReport) -> Entry | None:
-    for level in levels:
+def _find(tiers: Sequence[StoredTier], digest: str, report: BundleReport) -> Entry | None:
+    for tier in tiers:
         try:
-            entry = level.gate.run(partial(level.tier.entry, digest))
+            entry = tier.run(tier.read, digest)
         except EntryRejectedError as error:
-            level.counters.add_reason("rejections", error.reason)
+            tier.counters.add_reason("rejections", error.reason)
             report.rejected[digest] = error.reason
             continue
         if entry is not None:

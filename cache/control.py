@@ -1,6 +1,6 @@
 """What people do to a cache: list it, clear it, prune it, verify it.
 
-Every function works on one level, and every operation on it has the level's bound.
+Every function works on one stored tier, and every operation on it has the tier's bound.
 Failures raise here, unlike in a lookup: somebody asked.
 """
 
@@ -17,8 +17,8 @@ from fuse.cache.entry import Header
 from fuse.cache.errors import EntryRejectedError
 from fuse.cache.key import Key
 from fuse.cache.lease import sweep
-from fuse.cache.level import Level
 from fuse.cache.store import Stored
+from fuse.cache.stored import StoredTier
 
 # An explanation looks at this many entries, the most recently used, for this long.
 _MAX_COMPARED = 512
@@ -51,39 +51,39 @@ class Verified:
     foreign: list[str] = field(default_factory=list)
 
 
-def listing(level: Level) -> list[Listed]:
-    """Return what a level stores, most recently used first."""
-    return [_listed(level, stored) for stored in reversed(_contents(level))]
+def listing(tier: StoredTier) -> list[Listed]:
+    """Return what a tier stores, most recently used first."""
+    return [_listed(tier, stored) for stored in reversed(_contents(tier))]
 
 
-def clear(level: Level) -> int:
-    """Remove every entry of a level; return how many there were."""
-    contents = _contents(level)
+def clear(tier: StoredTier) -> int:
+    """Remove every entry of a tier; return how many there were."""
+    contents = _contents(tier)
     for stored in contents:
-        level.gate.run(partial(level.tier.store.remove, stored.digest))
+        tier.run(tier.store.remove, stored.digest)
     return len(contents)
 
 
-def prune(level: Level, max_bytes: int, directory: Path | None = None) -> int:
+def prune(tier: StoredTier, max_bytes: int, directory: Path | None = None) -> int:
     """Remove least recently used entries until at most ``max_bytes`` stay; return how many.
 
     With the ``directory`` of a disk tier, lease files of dead processes go as well.
     """
-    removed = level.gate.run(partial(level.tier.store.prune, max_bytes))
+    removed = tier.run(tier.store.prune, max_bytes)
     if directory is not None:
-        level.gate.run(partial(sweep, directory))
+        tier.run(sweep, directory)
     return removed
 
 
-def verify(level: Level) -> Verified:
-    """Read and check every entry of a level. A tier that discards removes the damaged ones."""
-    result = Verified(foreign=level.gate.run(level.tier.store.foreign))
-    for stored in _contents(level):
+def verify(tier: StoredTier) -> Verified:
+    """Read and check every entry of a tier. A tier that discards removes the damaged ones."""
+    result = Verified(foreign=tier.run(tier.store.foreign))
+    for stored in _contents(tier):
         digest = stored.digest
         try:
-            entry = level.gate.run(partial(level.tier.entry, digest))
+            entry = tier.run(tier.read, digest)
         except EntryRejectedError as error:
-            level.counters.add_reason("rejections", error.reason)
+            tier.counters.add_reason("rejections", error.reason)
             result.rejected[digest] = error.reason
         else:
             # None: evicted by another process since it was listed.
@@ -91,29 +91,29 @@ def verify(level: Level) -> Verified:
     return result
 
 
-def stored_keys(level: Level) -> Iterator[Key]:
-    """Yield the keys of a level's entries, most recently used first; bounded, never raising."""
+def stored_keys(tier: StoredTier) -> Iterator[Key]:
+    """Yield the keys of a tier's entries, most recently used first; bounded, never raising."""
     deadline = time.monotonic() + _MAX_SECONDS
-    contents = level.guard("explain", partial(_contents, level)) or []
+    contents = tier.guard("explain", partial(_contents, tier)) or []
     for stored in contents[: -_MAX_COMPARED - 1 : -1]:
         if time.monotonic() >= deadline:
             return
-        header = level.guard("explain", partial(_header, level, stored.digest))
+        header = tier.guard("explain", partial(_header, tier, stored.digest))
         if header is not None:
             yield header.key
 
 
-def _contents(level: Level) -> list[Stored]:
-    return level.gate.run(level.tier.store.contents)
+def _contents(tier: StoredTier) -> list[Stored]:
+    return tier.run(tier.store.contents)
 
 
-def _header(level: Level, digest: str) -> Header | None:
-    return level.gate.run(partial(level.tier.header, digest))
+def _header(tier: StoredTier, digest: str) -> Header | None:
+    return tier.run(tier.header, digest)
 
 
-def _listed(level: Level, stored: Stored) -> Listed:
+def _listed(tier: StoredTier, stored: Stored) -> Listed:
     try:
-        header = _header(level, stored.digest)
+        header = _header(tier, stored.digest)
     except EntryRejectedError as error:
         return Listed(stored, None, error.reason)
     # None: evicted by another process since it was listed.

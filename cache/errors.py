@@ -1,7 +1,7 @@
 """The errors and the one warning of the cache.
 
 Only ``CacheMissError``, ``CacheTrustError``, ``CacheBundleError`` and ``ConfigError``
-reach a user. The others travel between a tier and the level that counts them.
+reach a user. The others travel between a store and the tier that counts them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class CacheMissError(FuseError):
         """Keep the explanation and make its text the message."""
         super().__init__(
             f"a miss in the compilation cache, which is in mode 'only'.\n{explanation.text}\n"
-            "  way out: import a bundle of the workload (fuse cache import bundle.zip), "
+            "  hint: import a bundle of the workload (fuse cache import bundle.zip), "
             "or start once with the cache in mode 'on'"
         )
         self.explanation = explanation

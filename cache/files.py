@@ -7,6 +7,7 @@ import os
 import secrets
 import stat
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from fuse.cache.errors import EntryRejectedError
@@ -23,20 +24,46 @@ def temporary_name() -> str:
     return f"{TEMPORARY}{os.getpid()}-{secrets.token_hex(8)}"
 
 
-def open_regular(path: Path, max_bytes: int, check: Check | None) -> tuple[int, int] | None:
-    """Open the regular file at ``path``; return (descriptor, size), or None without a file.
+def read_regular(
+    path: Path,
+    count: int,
+    max_bytes: int,
+    *,
+    check: Check | None = None,
+    used: Callable[[int], None] | None = None,
+) -> bytes | None:
+    """Return up to ``count`` leading bytes of the regular file at ``path``, None without a file.
 
     Never follows a link and never waits on a pipe.
 
     Args:
         path: the file.
+        count: how many bytes.
         max_bytes: the largest size that is accepted.
         check: called with path and status of the open file; raises to refuse it.
+        used: called with the descriptor afterwards, to note the use. By descriptor: the name may
+            by then be another file, or a link to one. Where it may not be noted, it stays so.
 
     Raises:
         EntryRejectedError: reason ``foreign`` or ``too-large``, or what ``check`` raises.
-        OSError: the file cannot be opened.
+        OSError: the file cannot be opened or read.
     """
+    opened = _open_regular(path, max_bytes, check)
+    if opened is None:
+        return None
+    descriptor, size = opened
+    try:
+        blob = read_up_to(descriptor, min(count, size))
+        if used is not None:
+            with suppress(OSError):
+                used(descriptor)
+        return blob
+    finally:
+        os.close(descriptor)
+
+
+def _open_regular(path: Path, max_bytes: int, check: Check | None) -> tuple[int, int] | None:
+    """Open the regular file at ``path``; return (descriptor, size), or None without a file."""
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
         descriptor = os.open(path, flags)

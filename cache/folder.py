@@ -22,13 +22,14 @@ from __future__ import annotations
 import os
 import stat
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
 from fuse.cache.errors import CacheTrustError, EntryRejectedError, TierBypassError
-from fuse.cache.files import TEMPORARY, open_regular, read_up_to, temporary_name, write_all
+from fuse.cache.files import TEMPORARY, read_regular, temporary_name, write_all
 from fuse.cache.locks import locked, open_lock_file, try_lock
 from fuse.cache.permissions import PRIVATE_FILE, check_private, private_folder
 from fuse.cache.store import Store, Stored, digest_of, name_of
@@ -100,20 +101,14 @@ class PrivateFolder(Store):
         self._read_only = read_only
         self._durable = durable
         self._lock_seconds = lock_seconds
-        self._evictions = 0
-
-    @property
-    def evictions(self) -> int:
-        """How many blobs this object has removed to keep the bound."""
-        return self._evictions
 
     def read(self, digest: str) -> bytes | None:
         """Return a blob whole and stamp its use. Raises as ``Store.read``."""
-        return self._read(digest, self._max_bytes, used=not self._read_only)
+        return self._read(digest, self._max_bytes, None if self._read_only else self._stamp)
 
     def read_start(self, digest: str, count: int) -> bytes | None:
         """Return up to ``count`` leading bytes; no use is stamped."""
-        return self._read(digest, count, used=False)
+        return self._read(digest, count, None)
 
     def write(self, digest: str, blob: bytes) -> None:
         """Make room, then store a blob. Raises as ``Store.write``."""
@@ -173,31 +168,19 @@ class PrivateFolder(Store):
         if self._read_only or not self._open(create=False):
             return 0
         with locked(self._lock, self._lock_seconds):
-            before = self._evictions
+            before = self.evictions
             self._make_room(max_bytes, slack=False)
-            return self._evictions - before
+            return self.evictions - before
 
     def _open(self, *, create: bool) -> bool:
         found = private_folder(self._directory, create=create)
         return found and private_folder(self._entries, create=create)
 
-    def _read(self, digest: str, count: int, *, used: bool) -> bytes | None:
+    def _read(self, digest: str, count: int, used: Callable[[int], None] | None) -> bytes | None:
         if not self._open(create=False):
             return None
         path = self._entries / name_of(digest)
-        opened = open_regular(path, self._max_bytes, _check_file)
-        if opened is None:
-            return None
-        descriptor, size = opened
-        try:
-            blob = read_up_to(descriptor, min(count, size))
-            if used:
-                # The blob is in hand; on a folder that became read-only its use stays unnoted.
-                with suppress(OSError):
-                    self._stamp(descriptor)
-            return blob
-        finally:
-            os.close(descriptor)
+        return read_regular(path, count, self._max_bytes, check=_check_file, used=used)
 
     def _stamp(self, descriptor: int) -> None:
         """Give an open file the next time of use; three system calls, some 5 us."""
@@ -276,7 +259,7 @@ class PrivateFolder(Store):
             if file.digest is not None:
                 (self._entries / file.name).unlink(missing_ok=True)
                 total -= file.size
-                self._evictions += 1
+                self.evictions += 1
         return total
 
     def _sweep(self, file: _File) -> bool:

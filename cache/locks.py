@@ -2,6 +2,8 @@
 
 ``flock`` locks are dropped by the kernel when their holder dies, however it dies, and know
 no clock: a killed process never leaves one behind, and a clock that jumps changes nothing.
+Leases and temporary files are locked by descriptor, once open and checked to be this user's,
+which ``filelock`` has no way to do.
 """
 
 from __future__ import annotations

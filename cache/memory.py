@@ -9,9 +9,11 @@ from typing import Any, Protocol, final, runtime_checkable
 
 from cachetools import Cache, LRUCache
 
-from fuse.cache.errors import TierBypassError
+from fuse.cache.counters import Counters
 from fuse.cache.key import Key
-from fuse.cache.tier import Tier
+
+UNKNOWN_SIZE = 1
+"""What an object counts at least, and where its stored size is not known yet."""
 
 
 @runtime_checkable
@@ -42,18 +44,19 @@ class Live:
     Attributes:
         key: what it is the object of.
         value: the object itself.
-        size: the bytes it is counted with: what it says itself, or its stored size where known.
+        size: its stored size where known; in the memory tier the bytes it is counted with,
+            which it may say itself.
         origin: the tier it was read from, or ``made``.
     """
 
     key: Key
     value: Any
-    size: int
+    size: int = UNKNOWN_SIZE
     origin: str = "made"
 
 
 @final
-class MemoryTier(Tier[Live]):
+class MemoryTier:
     """Live objects by digest; the least recently used go first. Safe to share by threads."""
 
     def __init__(self, max_entries: int, max_bytes: int) -> None:
@@ -62,48 +65,62 @@ class MemoryTier(Tier[Live]):
         self._max_entries = max_entries
         self._live: LRUCache[str, Live] = LRUCache(max_bytes, getsizeof=lambda live: live.size)
         self.evictions = 0
+        self.counters = Counters()
 
-    def get(self, key: Key) -> Live | None:
-        """Return the live object of ``key`` and make it the most recently used. Never raises."""
-        return self.named(key.digest)
+    def get(self, digest: str, *, count_miss: bool = True) -> Live | None:
+        """Return the live object under ``digest`` and make it the most recently used.
 
-    def named(self, digest: str) -> Live | None:
-        """Return the live object under ``digest`` and make it the most recently used."""
-        with self._lock:
-            live: Live | None = self._live.get(digest)
-            return live
-
-    def peek(self, key: Key) -> Live | None:
-        """Return the live object of ``key`` without counting this as a use of it."""
-        with self._lock:
-            if key.digest not in self._live:
-                return None
-            live: Live = Cache.__getitem__(self._live, key.digest)
-            return live
-
-    def put(self, key: Key, value: Live) -> None:
-        """Keep ``value``, and let the least recently used go until both bounds hold.
-
-        Raises:
-            TierBypassError: the object alone is larger than the bound in bytes.
+        ``count_miss`` is False for one who asks again by key.
         """
         with self._lock:
-            before = len(self._live) + (key.digest not in self._live)
-            if value.size > self._live.maxsize:
-                self._live.pop(key.digest, None)
-                raise TierBypassError(
-                    "too-large", f"{value.size} bytes exceed the memory tier", warn=False
-                )
-            self._live[key.digest] = value
-            while len(self._live) > self._max_entries:
-                self._live.popitem()
-            self.evictions += before - len(self._live)
+            live: Live | None = self._live.get(digest)
+        if live is not None:
+            self.counters.add("hits")
+        elif count_miss:
+            self.counters.add("misses")
+        return live
 
-    def resize(self, key: Key, size: int) -> None:
-        """Count the object of ``key``, if it is still here, with ``size`` bytes from now on."""
-        live = self.get(key)
-        if live is not None and live.size != size:
-            self.put(key, replace(live, size=size))
+    def peek(self, digest: str) -> Live | None:
+        """Return the live object under ``digest`` without counting this as a use of it."""
+        with self._lock:
+            if digest not in self._live:
+                return None
+            live: Live = Cache.__getitem__(self._live, digest)
+            return live
+
+    def put(self, live: Live) -> bool:
+        """Keep ``live``, and let the least recently used go until both bounds hold.
+
+        Returns:
+            Whether it is kept; one that alone is larger than the bound is counted and left out.
+        """
+        kept = self._place(live)
+        if kept:
+            self.counters.add("puts")
+        return kept
+
+    def resize(self, digest: str, size: int) -> None:
+        """Count the object under ``digest``, if it is still here, with ``size`` stored bytes."""
+        live = self.peek(digest)
+        if live is not None:
+            self._place(replace(live, size=size))
+
+    def _place(self, live: Live) -> bool:
+        live = replace(live, size=max(weight(live.value, live.size), UNKNOWN_SIZE))
+        digest = live.key.digest
+        with self._lock:
+            before = len(self._live) + (digest not in self._live)
+            fits = live.size <= self._live.maxsize
+            if fits:
+                self._live[digest] = live
+                while len(self._live) > self._max_entries:
+                    self._live.popitem()
+                self.evictions += before - len(self._live)
+            else:
+                self._live.pop(digest, None)
+        if not fits:
+            self.counters.add_reason("bypasses", "too-large")
+        return fits
 
     def drop(self, digest: str) -> None:
         """Forget one object, if it is here."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
+from fuse.cache.circuit_breaker import CircuitBreaker
 from fuse.cache.counters import Notices
 from fuse.cache.folder import PrivateFolder
-from fuse.cache.gate import Gate
-from fuse.cache.level import Level
 from fuse.cache.memory import MemoryTier
 from fuse.cache.settings import CacheSettings
 from fuse.cache.shared import MountedFolder, RemoteStore
@@ -35,7 +34,7 @@ def open_cache(settings: CacheSettings) -> TieredCache:
     return TieredCache(settings, memory, disk, shared, notices)
 
 
-def _disk(settings: CacheSettings, directory: Path, notices: Notices) -> Level:
+def _disk(settings: CacheSettings, directory: Path, notices: Notices) -> StoredTier:
     folder = PrivateFolder(
         directory,
         max_bytes=settings.disk_bytes,
@@ -46,23 +45,22 @@ def _disk(settings: CacheSettings, directory: Path, notices: Notices) -> Level:
     )
     # Only its owner writes the folder, which is checked at every use: no signature.
     discard = settings.mode != "read-only"
-    tier = StoredTier("disk", folder, secret=None, discard=discard)
-    return Level(tier, Gate("disk", settings.disk_seconds, settings.retry_seconds), notices)
+    breaker = CircuitBreaker("disk", settings.disk_seconds, settings.retry_seconds)
+    return StoredTier(folder, breaker, notices, secret=None, discard=discard)
 
 
-def _shared(settings: CacheSettings, place: str, notices: Notices) -> Level:
+def _shared(settings: CacheSettings, place: str, notices: Notices) -> StoredTier:
     store: Store
     if _URL_MARK in place:
         if importlib.util.find_spec("fsspec") is None:
             raise ConfigError(
                 f"the shared cache {place} is a URL, and fsspec is not installed.\n"
-                "  way out: pip install fsspec, and the driver of the URL's scheme "
+                "  hint: pip install fsspec, and the driver of the URL's scheme "
                 "(s3fs for s3, gcsfs for gs)"
             )
         store = RemoteStore(place, options=settings.shared_options)
     else:
         store = MountedFolder(Path(place))
     # What is wrong there may be right for another host with another key: never removed.
-    tier = StoredTier("shared", store, secret=settings.key, discard=False)
-    gate = Gate("shared", settings.shared_seconds, settings.retry_seconds)
-    return Level(tier, gate, notices)
+    breaker = CircuitBreaker("shared", settings.shared_seconds, settings.retry_seconds)
+    return StoredTier(store, breaker, notices, secret=settings.key, discard=False)

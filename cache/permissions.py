@@ -31,7 +31,7 @@ def check_private(path: Path, info: os.stat_result) -> None:
         raise CacheTrustError(
             "owner",
             f"{path} belongs to user {info.st_uid}, not to {user}: the cache will not use it.\n"
-            f"  way out: set FUSE_CACHE_DIR to a folder of your own, or run: "
+            f"  hint: set FUSE_CACHE_DIR to a folder of your own, or run: "
             f"chown -R {user} {path}",
         )
     mode = stat.S_IMODE(info.st_mode)
@@ -39,7 +39,7 @@ def check_private(path: Path, info: os.stat_result) -> None:
         raise CacheTrustError(
             "writable",
             f"{path} is writable by others (mode {mode:04o}): the cache will not use it.\n"
-            f"  way out: run: chmod go-w {path}",
+            f"  hint: run: chmod go-w {path}",
         )
 
 
@@ -92,6 +92,6 @@ def read_secret(path: Path) -> bytes:
             raise CacheTrustError(
                 "readable",
                 f"the key file {path} is open to others (mode {mode:04o}): whoever reads it can "
-                f"sign cache entries.\n  way out: run: chmod 600 {path}",
+                f"sign cache entries.\n  hint: run: chmod 600 {path}",
             )
         return file.read().strip()

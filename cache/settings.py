@@ -81,13 +81,13 @@ class CacheSettings:
         if self.key is not None and len(self.key) < MIN_SECRET_BYTES:
             raise ConfigError(
                 f"the cache key has {len(self.key)} bytes and needs at least {MIN_SECRET_BYTES}.\n"
-                "  way out: python -c 'import secrets; print(secrets.token_hex(32))' makes one"
+                "  hint: python -c 'import secrets; print(secrets.token_hex(32))' makes one"
             )
         if self.shared is not None and self.key is None and self.mode != "off":
             raise ConfigError(
                 f"the shared cache {self.shared} needs a key: its entries are native code, and "
                 "only a signature tells whose.\n"
-                "  way out: set FUSE_CACHE_KEY to the same secret on every host"
+                "  hint: set FUSE_CACHE_KEY to the same secret on every host"
             )
 
     def _at_least(self, name: str, least: int) -> None:

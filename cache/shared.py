@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any, final
 
 from fuse.cache.errors import EntryRejectedError
-from fuse.cache.files import TEMPORARY, open_regular, read_up_to, temporary_name, write_all
+from fuse.cache.files import TEMPORARY, read_regular, temporary_name, write_all
 from fuse.cache.store import Store, Stored, digest_of, name_of
 
 # No executable we know of comes near; a larger object is somebody's mistake or malice.
 MAX_ENTRY_BYTES = 4 << 30
 _FILE_MODE = 0o666
-# No write takes so long: a gate gives up each after seconds.
+# No write takes so long: a circuit breaker gives up each after seconds.
 _ABANDONED_SECONDS = 86_400
 _TIME_FIELDS = ("mtime", "LastModified", "updated", "last_modified", "created")
 
@@ -43,6 +43,7 @@ def _remove_oldest(store: Store, max_bytes: int) -> int:
         store.remove(stored.digest)
         total -= stored.size
         removed += 1
+    store.evictions += removed
     return removed
 
 
@@ -54,20 +55,18 @@ class MountedFolder(Store):
         """Name the folder; its parent must be there, so that a lost mount stays visible."""
         self._directory = directory
         self._max_entry_bytes = max_entry_bytes
-        self._evictions = 0
-
-    @property
-    def evictions(self) -> int:
-        """How many blobs this object has pruned."""
-        return self._evictions
 
     def read(self, digest: str) -> bytes | None:
-        """Return a blob whole and set its modification time, where that is allowed."""
-        return self._read(digest, self._max_entry_bytes, used=True)
+        """Return a blob whole and set its modification time, where that is allowed.
+
+        Another user's file keeps its time; only the order of pruning is coarser.
+        """
+        path, bound = self._directory / name_of(digest), self._max_entry_bytes
+        return read_regular(path, bound, bound, used=os.utime)
 
     def read_start(self, digest: str, count: int) -> bytes | None:
         """Return up to ``count`` leading bytes."""
-        return self._read(digest, count, used=False)
+        return read_regular(self._directory / name_of(digest), count, self._max_entry_bytes)
 
     def write(self, digest: str, blob: bytes) -> None:
         """Write a temporary file and rename it. Raises OSError."""
@@ -123,9 +122,7 @@ class MountedFolder(Store):
                     written = item.stat(follow_symlinks=False).st_mtime
                     if abs(now - written) > _ABANDONED_SECONDS:
                         (self._directory / item.name).unlink()
-        removed = _remove_oldest(self, max_bytes)
-        self._evictions += removed
-        return removed
+        return _remove_oldest(self, max_bytes)
 
     def _scan(self) -> list[os.DirEntry[str]]:
         try:
@@ -133,22 +130,6 @@ class MountedFolder(Store):
                 return list(listing)
         except FileNotFoundError:
             return []
-
-    def _read(self, digest: str, count: int, *, used: bool) -> bytes | None:
-        opened = open_regular(self._directory / name_of(digest), self._max_entry_bytes, None)
-        if opened is None:
-            return None
-        descriptor, size = opened
-        try:
-            blob = read_up_to(descriptor, min(count, size))
-            if used:
-                # By descriptor: the name may by now be another file, or a link to one of ours.
-                # Another user's file keeps its time; only the order of pruning is coarser.
-                with suppress(OSError):
-                    os.utime(descriptor)
-            return blob
-        finally:
-            os.close(descriptor)
 
 
 @final
@@ -169,12 +150,6 @@ class RemoteStore(Store):
         self._options = dict(options or {})
         self._max_entry_bytes = max_entry_bytes
         self._opened: tuple[Any, str, bool] | None = None
-        self._evictions = 0
-
-    @property
-    def evictions(self) -> int:
-        """How many blobs this object has pruned."""
-        return self._evictions
 
     def read(self, digest: str) -> bytes | None:
         """Return a blob whole, or None. Raises ``too-large`` above the bound of an entry."""
@@ -234,9 +209,7 @@ class RemoteStore(Store):
 
     def prune(self, max_bytes: int) -> int:
         """Remove the oldest objects until at most ``max_bytes`` stay."""
-        removed = _remove_oldest(self, max_bytes)
-        self._evictions += removed
-        return removed
+        return _remove_oldest(self, max_bytes)
 
     def _list(self) -> list[dict[str, Any]]:
         files, root, _ = self._open()

@@ -33,7 +33,13 @@ def digest_of(name: str) -> str | None:
 
 
 class Store(ABC):
-    """Blobs by digest. Every method may raise OSError or what a remote's driver raises."""
+    """Blobs by digest. Every method may raise OSError or what a remote's driver raises.
+
+    Attributes:
+        evictions: how many blobs this object has removed to keep a bound.
+    """
+
+    evictions = 0
 
     @abstractmethod
     def read(self, digest: str) -> bytes | None:
@@ -70,8 +76,3 @@ class Store(ABC):
     @abstractmethod
     def prune(self, max_bytes: int) -> int:
         """Remove least recently used blobs until at most ``max_bytes`` stay; return how many."""
-
-    @property
-    @abstractmethod
-    def evictions(self) -> int:
-        """How many blobs this object has removed to keep a bound."""

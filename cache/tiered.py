@@ -14,21 +14,21 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any, TypeVar, final
 
-from fuse.cache.background import call_at_exit
+from fuse.cache.background import WORKERS, call_at_exit
 from fuse.cache.control import stored_keys
 from fuse.cache.counters import Events, Notices
 from fuse.cache.errors import CacheMissError
 from fuse.cache.explain import Explanation, explain
-from fuse.cache.gate import run_in_thread
 from fuse.cache.key import Key
-from fuse.cache.level import Level
-from fuse.cache.lookup import UNKNOWN_SIZE, Lookup
+from fuse.cache.lease import Lease
 from fuse.cache.memory import Live, MemoryTier
+from fuse.cache.preload import Preloads
 from fuse.cache.settings import CacheSettings
-from fuse.cache.turns import Turns
+from fuse.cache.single_flight import SingleFlight
+from fuse.cache.stored import StoredTier
 from fuse.cache.writer import Writer
 from fuse.errors import ConfigError
 
@@ -39,15 +39,6 @@ Dump = Callable[[Object], bytes | None]
 
 # Warnings point at the caller of the cache's public method.
 _CALLER = 2
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """An object that was made, or the payload beside it when the shared tier gave it."""
-
-    value: Any
-    payload: bytes | None = None
 
 
 @final
@@ -62,25 +53,28 @@ class TieredCache:
         self,
         settings: CacheSettings,
         memory: MemoryTier,
-        disk: Level | None,
-        shared: Level | None,
+        disk: StoredTier | None,
+        shared: StoredTier | None,
         notices: Notices,
     ) -> None:
         """Put the tiers together; ``disk`` and ``shared`` are None where there is none."""
         self.settings = settings
+        self._memory = memory
         self._disk = disk
         self._shared = shared
+        self._local = [] if disk is None else [disk]
+        self._tiers = self._local if shared is None else [*self._local, shared]
         self._notices = notices
         self._events = Events()
-        self._turns = None
+        self._single_flight = None
         if disk is not None and settings.directory is not None and settings.mode == "on":
-            self._turns = Turns(disk, settings.directory, settings.lease_seconds, self._events)
-        self._writer = Writer(settings, disk, shared, self._turns, self._events, notices)
-        head_start = settings.head_start_seconds
-        self._lookup = Lookup(memory, disk, shared, self._writer, head_start)
+            self._single_flight = SingleFlight(
+                disk, settings.directory, settings.lease_seconds, self._events
+            )
+        self._writer = Writer(settings, disk, shared, self._single_flight, self._events, notices)
+        self._preloads = Preloads(self._events)
         # Makings that lost the race against the shared tier and still run.
         self._overtaken: set[Future[Any]] = set()
-        self._process = os.getpid()
         _open_caches.add(self)
 
     # Looking up
@@ -93,13 +87,13 @@ class TieredCache:
             load: payload to object; what it raises rejects the entry.
             quick: the object is soon made: the shared tier has its head start and no more.
         """
-        value: Object | None = self._lookup.from_memory(key)
-        if value is None:
-            value = self._lookup.stored(key, load, quick=quick)
-            if value is not None:
+        live = self._memory.get(key.digest)
+        if live is None:
+            live = self._stored(key.digest, load, self._tiers, quick=quick)
+            if live is not None:
                 self._writer.used(key)
             self._notices.emit(_CALLER)
-        return value
+        return None if live is None else live.value
 
     def reread(self, key: Key, load: Load[Object]) -> Object | None:
         """Return what the stored tiers hold now, whatever is in memory, or None.
@@ -107,8 +101,8 @@ class TieredCache:
         For a ``dump`` that merges what it writes with what others wrote meanwhile. Warnings
         wait for the next call of a user's thread.
         """
-        value: Object | None = self._lookup.stored(key, load)
-        return value
+        live = self._stored(key.digest, load, self._tiers)
+        return None if live is None else live.value
 
     def get_or_make(
         self,
@@ -135,9 +129,10 @@ class TieredCache:
             CacheMissError: in mode ``only``, for a miss; the text explains it.
         """
         # The hot path of a cached step: two locks and one dict, some 2 us.
-        value: Object | None = self._lookup.from_memory(key)
-        if value is not None:
-            return value
+        live = self._memory.get(key.digest)
+        if live is not None:
+            held: Object = live.value
+            return held
         made: Object = self._find_or_make(key, load, make, dump, race=race)
         self._writer.used(key)
         self._notices.emit(_CALLER)
@@ -153,18 +148,21 @@ class TieredCache:
             digest: of the key.
             load: payload to object; what it raises rejects the entry.
         """
-        found = self._lookup.named(digest, load)
-        if found is not None and found.origin != "memory":
-            self._writer.used(found.key)
+        live = self._memory.get(digest, count_miss=False)
+        if live is not None:
+            return replace(live, origin="memory")
+        live = self._stored(digest, load, self._local, count_miss=False)
+        if live is not None:
+            self._writer.used(live.key)
         self._notices.emit(_CALLER)
-        return found
+        return live
 
     def refuse(self, key: Key, text: str) -> None:
         """Forget what is stored under ``key``: its user found that it does not fit.
 
         Counted as a rejection of the disk tier, with a warning, and removed from it.
         """
-        self._lookup.memory.drop(key.digest)
+        self._memory.drop(key.digest)
         if self._disk is not None:
             self._disk.reject(key, "load", text)
         self._notices.emit(_CALLER)
@@ -177,11 +175,8 @@ class TieredCache:
             value: the object, not None.
             dump: object to payload, or None when it cannot be stored; on another thread.
         """
-        self._lookup.keep(key, value, UNKNOWN_SIZE)
         self._writer.used(key)
-        self._writer.made(
-            key, lambda: dump(value), lambda size: self._lookup.resize(key, size), None
-        )
+        self._keep(key, value, dump, None)
         self._notices.emit(_CALLER)
 
     def preload(self, digests: Sequence[str], load: Load[Object]) -> None:
@@ -193,21 +188,21 @@ class TieredCache:
             digests: of the keys, in the order in which they will be wanted.
             load: payload to object, called on another thread; what it raises rejects the entry.
         """
-        if self._lookup.preloads is not None:
-            self._lookup.preloads.start(digests, load)
+        for tier in self._local:
+            self._preloads.start(tier, digests, load)
 
     # What is known about it
 
-    def level(self, name: str) -> Level:
+    def tier(self, name: str) -> StoredTier:
         """Return the stored tier called ``name``, for the functions of ``fuse.cache.control``.
 
         Raises:
             ConfigError: there is no such tier in this cache; the text lists those there are.
         """
-        for level in self._levels():
-            if level.name == name:
-                return level
-        names = [level.name for level in self._levels()]
+        for tier in self._tiers:
+            if tier.name == name:
+                return tier
+        names = [tier.name for tier in self._tiers]
         raise ConfigError(f"this cache has no tier {name!r}; it has {names}")
 
     def origin(self, key: Key) -> str | None:
@@ -215,7 +210,7 @@ class TieredCache:
 
         None when the memory tier does not hold it.
         """
-        live = self._lookup.memory.peek(key)
+        live = self._memory.peek(key.digest)
         return None if live is None else live.origin
 
     def explain(self, key: Key) -> Explanation:
@@ -223,7 +218,7 @@ class TieredCache:
 
         The shared tier is looked at only when those hold nothing to compare with.
         """
-        known = {other.digest: other for other in self._lookup.memory.stored_keys()}
+        known = {other.digest: other for other in self._memory.stored_keys()}
         if self._disk is not None:
             known |= {other.digest: other for other in stored_keys(self._disk)}
         if not known and self._shared is not None:
@@ -238,13 +233,12 @@ class TieredCache:
         the memory tier ``entries`` and ``bytes``. ``events`` counts makings, leases, races
         and background work by name; ``unwritten`` is the work still queued.
         """
-        entries, size = self._lookup.memory.usage()
-        memory = self._lookup.memory_counters.snapshot()
-        memory |= {"evictions": self._lookup.memory.evictions, "entries": entries, "bytes": size}
+        entries, size = self._memory.usage()
+        memory = self._memory.counters.snapshot()
+        memory |= {"evictions": self._memory.evictions, "entries": entries, "bytes": size}
         tiers = {"memory": memory}
-        for level in self._levels():
-            evictions = level.tier.store.evictions
-            tiers[level.name] = level.counters.snapshot() | {"evictions": evictions}
+        for tier in self._tiers:
+            tiers[tier.name] = tier.counters.snapshot() | {"evictions": tier.store.evictions}
         return {
             "mode": self.settings.mode,
             "tiers": tiers,
@@ -256,11 +250,11 @@ class TieredCache:
 
     def halve_memory(self) -> None:
         """Let the least recently used half of the live objects go, where memory is short."""
-        self._lookup.memory.halve()
+        self._memory.halve()
 
     def clear_memory(self) -> int:
         """Drop every live object from the memory tier; return how many there were."""
-        return self._lookup.memory.clear()
+        return self._memory.clear()
 
     def flush(self, seconds: float | None = None) -> bool:
         """Wait until what was put is stored, at most ``seconds`` (default: ``exit_seconds``).
@@ -273,113 +267,118 @@ class TieredCache:
         return done
 
     def close(self) -> None:
-        """Flush, wait (bounded) for makings that were overtaken, and let the threads end.
-
-        The cache stays usable afterwards.
-        """
+        """Flush, and wait (bounded) for makings that were overtaken. It stays usable."""
         deadline = time.monotonic() + self.settings.exit_seconds
         if not self._writer.flush(self.settings.exit_seconds):
             text = f"compilation cache: {self._writer.unfinished()} entries were not written"
             self._notices.add("exit-unwritten", text)
         # Neither a loader nor a compiler may run while the interpreter takes itself down.
-        if self._lookup.preloads is not None:
-            self._lookup.preloads.stop(max(0.0, deadline - time.monotonic()))
+        self._preloads.stop(max(0.0, deadline - time.monotonic()))
         wait(list(self._overtaken), timeout=max(0.0, deadline - time.monotonic()))
-        self._writer.stop()
         self._notices.emit(_CALLER)
-
-    def close_at_exit(self) -> None:
-        """Close, but in a forked child leave what it inherited alone.
-
-        Threads that the child does not have may hold the locks.
-        """
-        if self._process == os.getpid():
-            self.close()
 
     # Steps of a lookup
 
-    def _levels(self) -> list[Level]:
-        return [level for level in (self._disk, self._shared) if level is not None]
+    def _stored(
+        self,
+        digest: str,
+        load: Load[Any],
+        tiers: Sequence[StoredTier],
+        *,
+        quick: bool = False,
+        count_miss: bool = True,
+    ) -> Live | None:
+        """Look in ``tiers`` in order, and keep what one holds in those above it.
+
+        ``quick`` gives the shared tier its head start and no more.
+        """
+        for tier in tiers:
+            shared = tier is self._shared
+            ready = None if shared else self._preloads.take(digest, tier.breaker.seconds)
+            if ready is not None:
+                return self._taken(tier, ready)
+            late = self.settings.head_start_seconds if quick and shared else None
+            entry = tier.get(digest, seconds=late, count_miss=count_miss)
+            live = None if entry is None else tier.load(entry, load)
+            if live is not None and entry is not None:
+                if shared:
+                    self._writer.promoted(live.key, entry.payload, None)
+                return self._taken(tier, live)
+        return None
+
+    def _taken(self, tier: StoredTier, live: Live) -> Live:
+        """Count a hit of ``tier``, and keep its object in memory from now on."""
+        tier.counters.add("hits")
+        self._memory.put(live)
+        return live
 
     def _find_or_make(
         self, key: Key, load: Load[Any], make: Make[Any], dump: Dump[Any], *, race: bool
     ) -> Any:
-        if self.settings.mode == "only":
-            value = self._lookup.stored(key, load)
-            if value is None:
-                raise CacheMissError(self.explain(key))
-            return value
-        value = self._lookup.from_disk(key, load)
-        if value is not None:
-            return value
-        lease = None if self._turns is None else self._turns.take(key)
+        only = self.settings.mode == "only"
+        live = self._stored(key.digest, load, self._tiers if only else self._local)
+        if live is not None:
+            return live.value
+        if only:
+            raise CacheMissError(self.explain(key))
+        lease = None if self._single_flight is None else self._single_flight.take(key)
         try:
-            if self._turns is not None:
+            if self._single_flight is not None:
                 # Whoever held the lease before may have stored it since we looked.
-                value = self._lookup.from_disk(key, load, again=True)
-                if value is not None:
-                    return value
-            found = self._shared_or_make(key, load, make, race=race)
+                live = self._stored(key.digest, load, self._local, count_miss=False)
+                if live is not None:
+                    return live.value
+            value, payload = self._shared_or_make(key, load, make, race=race)
             # From here on the writer ends the lease.
             held, lease = lease, None
         finally:
             self._writer.end(lease, stored=False)
-        if found.payload is not None:
-            self._writer.promoted(key, found.payload, held)
+        if payload is None:
+            self._keep(key, value, dump, held)
         else:
-            value = found.value
-            self._lookup.keep(key, value, UNKNOWN_SIZE)
-            self._writer.made(
-                key, lambda: dump(value), lambda size: self._lookup.resize(key, size), held
-            )
-        return found.value
+            self._writer.promoted(key, payload, held)
+        return value
 
-    def _shared_or_make(self, key: Key, load: Load[Any], make: Make[Any], *, race: bool) -> _Found:
-        """Read the shared tier, and make as soon as it is late or has nothing."""
+    def _keep(self, key: Key, value: Any, dump: Dump[Any], lease: Lease | None) -> None:
+        """Put what was made into every tier; the writer ends ``lease``."""
+        self._memory.put(Live(key, value))
+        self._writer.made(
+            key, lambda: dump(value), lambda size: self._memory.resize(key.digest, size), lease
+        )
+
+    def _shared_or_make(
+        self, key: Key, load: Load[Any], make: Make[Any], *, race: bool
+    ) -> tuple[Any, bytes | None]:
+        """Return what the shared tier has, with its payload, or else what is made.
+
+        Making begins as soon as the tier is late or has nothing. In a race it is made on
+        another thread while the tier is still reading, and the first one wins.
+        """
         shared = self._shared
-        pending = None if shared is None else shared.start_get(key)
-        if shared is None or pending is None:
-            return self._made(make)
-        wait((pending,), timeout=self.settings.head_start_seconds)
-        if pending.done():
-            payload = shared.settle(pending)
-            value = self._lookup.load_from(shared, key, load, payload)
-            return self._made(make) if value is None else _Found(value, payload)
-        if not race:
-            shared.abandon()
-            return self._made(make)
-        return self._race(shared, pending, key, load, make)
-
-    def _race(
-        self,
-        shared: Level,
-        pending: Future[bytes | None],
-        key: Key,
-        load: Load[Any],
-        make: Make[Any],
-    ) -> _Found:
-        """Make on another thread while the shared tier is still reading; first come wins."""
-        self._events.add("races")
-        context = contextvars.copy_context()
-        making = run_in_thread(lambda: context.run(make), "fuse-cache-make")
-        wait((pending, making), timeout=shared.gate.seconds, return_when=FIRST_COMPLETED)
-        if making.done():
-            shared.abandon()
-        else:
-            payload = shared.settle(pending, 0.0)
-            value = self._lookup.load_from(shared, key, load, payload)
-            if value is not None:
-                self._events.add("races-won-by-shared")
-                self._overtaken.add(making)
-                making.add_done_callback(self._overtaken.discard)
-                return _Found(value, payload)
+        reading = None if shared is None else shared.start(key.digest)
+        making: Future[Any] | None = None
+        if shared is not None and reading is not None:
+            wait((reading,), timeout=self.settings.head_start_seconds)
+            if race and not reading.done():
+                self._events.add("races")
+                within = contextvars.copy_context()
+                making = WORKERS.run(lambda: within.run(make), "fuse-cache-make")
+                wait((reading, making), shared.breaker.seconds, FIRST_COMPLETED)
+            if making.done() if making else not reading.done():
+                shared.abandon()
+            else:
+                entry = shared.finish(reading, 0.0)
+                live = None if entry is None else shared.load(entry, load)
+                if live is not None and entry is not None:
+                    if making is not None:
+                        self._events.add("races-won-by-shared")
+                        self._overtaken.add(making)
+                        making.add_done_callback(self._overtaken.discard)
+                    return self._taken(shared, live).value, entry.payload
         # As long as the making takes, which is what the caller asked for.
-        return self._made(making.result)
-
-    def _made(self, make: Make[Any]) -> _Found:
-        value = make()
+        value = make() if making is None else making.result()
         self._events.add("makes")
-        return _Found(value)
+        return value, None
 
 
 _open_caches: weakref.WeakSet[TieredCache] = weakref.WeakSet()
@@ -387,7 +386,9 @@ _open_caches: weakref.WeakSet[TieredCache] = weakref.WeakSet()
 
 def _close_all() -> None:
     for cache in list(_open_caches):
-        cache.close_at_exit()
+        cache.close()
 
 
 call_at_exit(_close_all)
+# A forked child leaves what it inherited alone: threads that it does not have may hold the locks.
+os.register_at_fork(after_in_child=_open_caches.clear)

@@ -1,6 +1,6 @@
 """Everything the cache writes, in the background: what was made, promoted, or used.
 
-One thread writes to disk and ends leases, another writes to the shared tier, so that a
+One queue writes to disk and ends leases, another writes to the shared tier, so that a
 slow remote holds up nobody who waits for a lease.
 """
 
@@ -10,41 +10,41 @@ import time
 from collections.abc import Callable
 from typing import final
 
-from fuse.cache.background import Background
+from fuse.cache.background import JobQueue
 from fuse.cache.counters import Events, Notices
 from fuse.cache.key import Key
 from fuse.cache.lease import Lease
-from fuse.cache.level import Level
 from fuse.cache.record import Recorder
 from fuse.cache.settings import CacheSettings
-from fuse.cache.turns import Turns
+from fuse.cache.single_flight import SingleFlight
+from fuse.cache.stored import StoredTier
 
 _DISK, _SHARED = "disk", "shared"
 
 
 @final
 class Writer:
-    """Owns the background threads. No method waits, but ``flush``."""
+    """Owns the queues of what is to be written. No method waits, but ``flush``."""
 
     def __init__(
         self,
         settings: CacheSettings,
-        disk: Level | None,
-        shared: Level | None,
-        turns: Turns | None,
+        disk: StoredTier | None,
+        shared: StoredTier | None,
+        single_flight: SingleFlight | None,
         events: Events,
         notices: Notices,
     ) -> None:
-        """Put it over the tiers; ``turns`` is there when leases are taken."""
+        """Put it over the tiers; ``single_flight`` is there when leases are taken."""
         self._mode = settings.mode
         self._disk = disk
         self._shared = shared
-        self._turns = turns
+        self._single_flight = single_flight
         self._events = events
         self._notices = notices
         self._recorder = None if settings.record is None else Recorder(settings.record)
         self._queues = {
-            name: Background(f"fuse-cache-{name}-writer", settings.queue_jobs, self._failed)
+            name: JobQueue(f"fuse-cache-{name}-writer", settings.queue_jobs, self._failed)
             for name in (_DISK, _SHARED)
         }
 
@@ -107,27 +107,22 @@ class Writer:
 
     def end(self, lease: Lease | None, *, stored: bool) -> None:
         """End a lease, if there is one."""
-        if lease is not None and self._turns is not None:
-            self._turns.end(lease, stored=stored)
+        if lease is not None and self._single_flight is not None:
+            self._single_flight.end(lease, stored=stored)
 
     def flush(self, seconds: float) -> bool:
         """Wait until all is written or given up, at most ``seconds``; say whether that was so."""
         deadline = time.monotonic() + seconds
-        # The disk thread hands on to the shared thread, so this order misses nothing.
+        # The disk queue hands on to the shared one, so this order misses nothing.
         done = [
             self._queues[name].flush(max(0.0, deadline - time.monotonic()))
             for name in (_DISK, _SHARED)
         ]
         return all(done)
 
-    def stop(self) -> None:
-        """Let the threads end; a later write starts new ones."""
-        for background in self._queues.values():
-            background.stop()
-
     def unfinished(self) -> int:
         """Return how many writes wait or run."""
-        return sum(background.unfinished for background in self._queues.values())
+        return sum(jobs.unfinished for jobs in self._queues.values())
 
     def _share(self, key: Key, payload: bytes) -> None:
         shared = self._shared

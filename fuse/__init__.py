@@ -1,11 +1,13 @@
 """fuse: a PyTorch device, "tpu", that records eager operations and runs them fused on XLA.
 
-``import fuse`` is light: neither torch's device core nor JAX is loaded before first use.
+``import fuse`` is light: neither torch's device core nor JAX is loaded before first use. Where
+PyTorch is there and has not registered the device, this does.
 """
 
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import Any
 
 __version__ = "0.1.0"
@@ -26,7 +28,7 @@ _PUBLIC = {
     "jax_call": "fuse.kernels.kernel",
     "to_jax": "fuse.kernels.interchange",
     "from_jax": "fuse.kernels.interchange",
-    "compile_for": "fuse.report.target",
+    "compile_for": "fuse.aot.report",
 }
 __all__ = ["__version__", *_PUBLIC]
 
@@ -39,3 +41,15 @@ def __getattr__(name: str) -> Any:
     # Kept, because importing fuse.explain has just made that module the attribute of its name.
     globals()[name] = value
     return value
+
+
+def _pytorch_is_being_imported() -> bool:
+    spec = getattr(sys.modules.get("torch"), "__spec__", None)
+    return bool(getattr(spec, "_initializing", False))
+
+
+by_program = not _pytorch_is_being_imported()
+"""Whether the program imports this, and not PyTorch, looking for devices."""
+
+if by_program and "torch" in sys.modules:
+    importlib.import_module("fuse.device.autoload").autoload()

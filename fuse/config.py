@@ -29,10 +29,11 @@ OLD_NAMES = {
     "FUSE_START_AHEAD": "known streams are always started ahead",
     "FUSE_CACHE_KEY_FILE": "FUSE_CACHE_KEY=file:PATH names the file",
     "FUSE_SHARED_CACHE_OPTIONS": "fsspec has settings of its own, as FSSPEC_S3='{\"anon\": true}'",
+    "FUSE_DEVICE": "FUSE_AUTOLOAD=1 has the name tpu be this device's, as FUSE_DEVICE=fuse did",
     "FUSE_BUILD_SECONDS": "an hour is always given",
 }
 """Variables that are read no more, and what takes their place."""
-DEVICES = ("auto", "fuse")
+AUTOLOAD = ("auto", "0", "1")
 COLLECTIVES = ("auto", "host", "xla")
 MOST = 2**63 - 1
 """The largest number that a setting may be: the native core counts in 64 bits."""
@@ -41,13 +42,13 @@ MOST_SECONDS = 10**9
 CacheMode = Literal["on", "off", "read-only", "only"]
 
 
-def choice(what: str, value: str, valid: tuple[str, ...], remedy: str = "") -> str:
+def choice(what: str, value: str, valid: tuple[str, ...], hint: str = "") -> str:
     """Return ``value`` if it is one of ``valid``; otherwise raise ``ConfigError``."""
     if value not in valid:
         raise ConfigError(
             describe(
                 f"unknown {what} {value!r}: the valid ones are {', '.join(map(repr, valid))}",
-                remedy=remedy or f"use one of {', '.join(valid)}",
+                hint=hint or f"use one of {', '.join(valid)}",
             )
         )
     return value
@@ -64,9 +65,10 @@ def backend() -> str:
     return value if ":" in value else choice("backend", value, BACKENDS)
 
 
-def device() -> str:
-    """``FUSE_DEVICE``: whose "tpu" is, where torch_tpu is installed: its (auto), or fuse's."""
-    return choice("FUSE_DEVICE", os.environ.get("FUSE_DEVICE", "auto"), DEVICES)
+def autoload() -> str:
+    """``FUSE_AUTOLOAD``: whether ``import torch`` registers the device: 1, 0 (nor does ``import
+    fuse``), or auto (the default): where neither torch_tpu nor a usable accelerator is there."""
+    return choice("FUSE_AUTOLOAD", os.environ.get("FUSE_AUTOLOAD", "auto"), AUTOLOAD)
 
 
 def collectives() -> str:
@@ -194,7 +196,7 @@ def _positive(name: str, default: int, most: int = MOST) -> int:
         raise ConfigError(
             describe(
                 f"{name}={_shortened(text)} is not a positive whole number up to {most}",
-                remedy=f"set {name} to such a number, or unset it: the default is {default}",
+                hint=f"set {name} to such a number, or unset it: the default is {default}",
             )
         )
     return int(text)

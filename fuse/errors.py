@@ -1,7 +1,7 @@
 """Every exception of fuse, and the one function that adds context to an error text.
 
 An error names the operator, the shapes and dtypes it saw, the user's source line,
-and the way out. ``describe`` builds that text so that every message reads alike.
+and a hint. ``describe`` builds that text so that every message reads alike.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def describe(
     operator: str = "",
     operands: Sequence[str] = (),
     source: str = "",
-    remedy: str = "",
+    hint: str = "",
 ) -> str:
     """Return an error text with the same parts in the same order everywhere.
 
@@ -70,15 +70,15 @@ def describe(
         operator: qualified operator name, for example ``aten::mm``.
         operands: one ``dtype[shape]`` an operand, in order.
         source: the user's ``file:line``, or empty where none is known.
-        remedy: what the user can do about it.
+        hint: what the user can do about it.
     """
     parts = [what.rstrip(".") + "."]
     if operator:
         parts.append(f"  operator: {operator}({', '.join(operands)})")
     if source:
         parts.append(f"  at: {source}")
-    if remedy:
-        parts.append(f"  way out: {remedy}")
+    if hint:
+        parts.append(f"  hint: {hint}")
     return "\n".join(parts)
 
 

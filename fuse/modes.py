@@ -34,7 +34,7 @@ def set_mode(mode: str, *, check: str | None = None) -> None:
 
 def get_mode() -> str:
     """The current mode's name."""
-    return str(lazy.engine().mode) if lazy.is_initialised() else config.mode()
+    return lazy.engine().mode if lazy.is_initialised() else config.mode()
 
 
 def set_backend(name: str) -> None:
@@ -47,7 +47,7 @@ def set_backend(name: str) -> None:
 
 def get_backend() -> str:
     """The current backend's name."""
-    return str(lazy.engine().backend.name) if lazy.is_initialised() else config.backend()
+    return lazy.engine().backend.name if lazy.is_initialised() else config.backend()
 
 
 class _EagerMode(Generic[Model]):

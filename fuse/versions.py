@@ -63,7 +63,7 @@ def check(package: str, version: str) -> None:
         raise VersionError(
             describe(
                 f"the tpu device needs {package} {oldest} or newer, and this is {version}",
-                remedy=f"pip install '{package}>={oldest}'",
+                hint=f"pip install '{package}>={oldest}'",
             )
         )
     if numbers(version)[:2] > numbers(newest):

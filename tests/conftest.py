@@ -13,6 +13,8 @@ import pytest
 import torch
 
 import fuse
+from fuse.engine.support_cache import SupportCache
+from fuse.trace.node import Node
 from tests import lanes
 from tests.cache.s3 import NEEDS, s3_server
 
@@ -22,6 +24,9 @@ os.environ["FUSE_CACHE_DIR"] = _cache.name
 
 MODES = ("debug", "strict", "fused")
 SKIPS = pytest.StashKey[list[tuple[str, str]]]()
+REFUSED: list[str] = []
+"""Operators that a compiler refused, or whose rule raised while it was traced: they run on the
+host, with the right values, so that nothing else would show it."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -35,6 +40,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if config.option.lane is None:
         config.option.lane = os.environ.get("FUSE_TEST_LANE", "home")
+    refuse = SupportCache.refuse
+
+    def noted(self: SupportCache, node: Node, reason: str) -> None:
+        REFUSED.append(f"{node.op}: {reason}")
+        refuse(self, node, reason)
+
+    SupportCache.refuse = noted  # type: ignore[method-assign]
     # Where files are loaded, before it is known which test is first.
     lanes.enter(config.option.lane if config.option.lane in lanes.LANES else "compiled")
 
@@ -78,6 +90,15 @@ def nothing_stays() -> Iterator[None]:
     before = _settings()
     yield
     assert _settings() == before
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_refused(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A test fails where an operation ran on the host for its compiler, unless it is about that."""
+    REFUSED.clear()
+    yield
+    if request.node.get_closest_marker("refused") is None:
+        assert not REFUSED
 
 
 def _settings() -> dict[str, str]:

@@ -15,8 +15,8 @@ import torch
 from fuse.backends.numpy.rules import registry as numpy_registry
 from fuse.backends.xla.rules import registry as xla_registry
 from fuse.commands.cli import COMMANDS
-from fuse.commands.coverage import command
 from tests.backends import numpy_harness, rule_harness
+from tests.coverage import command
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "adding-an-operator.md"

@@ -1,6 +1,6 @@
 """The tree's import rules, read from the sources; no module is imported for it.
 
-    commands > (report | torch_tpu) > (modes | kernels | distributed | integrations) > compile
+    commands > aot > (report | torch_tpu) > (modes | kernels | distributed | integrations) > compile
              > device > engine > (plan | backends | cache) > (trace | native)
              > (bounded, errors, config, ports, versions)
 
@@ -16,7 +16,7 @@ import graphlib
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -37,6 +37,7 @@ LEVELS = (
     ("compile",),
     ("modes", "kernels", "distributed", "integrations"),
     ("report", "examples", "torch_tpu"),
+    ("aot",),
     ("commands",),
 )
 LEVEL = {part: level for level, parts in enumerate(LEVELS) for part in parts}
@@ -152,9 +153,11 @@ def first_imports(name: str, source: str) -> set[str]:
     return {one for one in found if one in MODULES and not f"{name}.".startswith(f"{one}.")}
 
 
-def cycle(sources: dict[str, str]) -> list[str]:
+def cycle(
+    sources: dict[str, str], found: Callable[[str, str], set[str]] = first_imports
+) -> list[str]:
     """Modules of which none can be imported first; empty where there are none."""
-    graph = {name: first_imports(name, source) for name, source in sources.items()}
+    graph = {name: found(name, source) for name, source in sources.items()}
     try:
         graphlib.TopologicalSorter(graph).prepare()
     except graphlib.CycleError as error:
@@ -169,6 +172,36 @@ def test_any_module_can_be_imported_first() -> None:
     late = "from fuse.backends.xla.rules.context import RuleContext"
     assert cycle(sources | {"fuse.backends.xla.platform": late}) != []
     assert cycle(sources | {"fuse.backends.xla.platform": f"def f():\n    {late}"}) == []
+
+
+def late_imports(name: str, source: str) -> set[str]:
+    """The modules of ours that ``name`` imports ever: in functions and by name, too; but not those
+    whose names only its annotations have. The face, which loads its names lazily, is none."""
+    top = ast.parse(source)
+    for node in ast.walk(top):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            node.body = []
+    found = {imported for _, imported in imports(top)}
+    for node in ast.walk(top):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            argument = node.args[0]
+            if isinstance(argument, ast.Constant):
+                found.add(str(argument.value))
+    return {one for one in found if one in MODULES and one not in {name, FACE}}
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    sources = {name: path.read_text() for name, path in MODULES.items()}
+    assert cycle(sources, late_imports) == []
+    for late in (
+        "def f():\n    from fuse.device import lazy",
+        'def f():\n    importlib.import_module("fuse.device.lazy")',
+    ):
+        name = "fuse.device.sharing"
+        found = cycle(sources | {name: f"{sources[name]}\n{late}"}, late_imports)
+        assert set(found) == {"fuse.device.lazy", name}
+    typing = "if TYPE_CHECKING:\n    from fuse.device import lazy"
+    assert cycle(sources | {name: f"{sources[name]}\n{typing}"}, late_imports) == []
 
 
 def test_examples_are_plain_pytorch() -> None:

@@ -30,7 +30,7 @@ def test_settings_are_few_and_none_of_them_is_one_of_before() -> None:
         assert not set(VARIABLE.findall(page.read_text())) & set(config.OLD_NAMES), page.name
 
 
-def test_a_setting_of_before_says_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_setting_of_before_says_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, instead in config.OLD_NAMES.items():
         monkeypatch.setenv(name, "1")
         config.warn_of_old_names.cache_clear()
@@ -60,7 +60,8 @@ def test_every_target_it_uses_exists() -> None:
 
 def test_every_file_that_the_architecture_names_exists() -> None:
     page = (ROOT / "docs/ARCHITECTURE.md").read_text()
-    assert len(page.splitlines()) <= 150
+    words = page[page.index("## Words") : page.index("## The flow of one call")]
+    assert len(page.splitlines()) - len(words.splitlines()) <= 150
     roots = [ROOT, ROOT / "fuse", ROOT / "fuse/device/csrc", ROOT / "backends", ROOT / "cache"]
     roots += [path for root in roots for path in root.iterdir() if path.is_dir()]
     named = set(re.findall(r"[`/]([\w/]+\.(?:py|cpp))`", page))
@@ -74,3 +75,21 @@ def test_every_page_that_a_page_links_exists() -> None:
     for page in pages:
         for link in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
             assert (page.parent / link).exists(), f"{page.name} links {link}"
+
+
+def test_every_decision_has_a_date_and_a_status() -> None:
+    page = (ROOT / "docs/decisions.md").read_text()
+    records = re.findall(r"^### (.+)\n\n(.+)", page, re.MULTILINE)
+    assert len(records) == page.count("\n### ") > 50
+    status = r"Status: (accepted|rejected|measured|superseded by)\b"
+    for title, line in records:
+        assert re.match(r"\d{4}-\d\d-\d\d: ", title), title
+        assert re.match(status, line), title
+
+
+def test_words_are_in_order_and_each_is_a_line() -> None:
+    page = (ROOT / "docs/ARCHITECTURE.md").read_text()
+    words = page[page.index("## Words") : page.index("## The flow of one call")]
+    table = re.findall(r"^\| (\S.*?) \| (.+) \|$", words, re.MULTILINE)[2:]
+    assert len(table) > 50
+    assert [word for word, _ in table] == sorted((word for word, _ in table), key=str.lower)

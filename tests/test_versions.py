@@ -83,9 +83,9 @@ def test_an_older_version_is_refused_every_time(package: str, version: str) -> N
     for _ in range(2):
         with pytest.raises(VersionError) as caught:
             versions.check(package, version)
-        first, way_out = str(caught.value).splitlines()
+        first, hint = str(caught.value).splitlines()
         assert first == f"the tpu device needs {package} {oldest} or newer, and this is {version}."
-        assert way_out == f"  way out: pip install '{package}>={oldest}'"
+        assert hint == f"  hint: pip install '{package}>={oldest}'"
 
 
 def test_the_device_goes_on_with_newer_versions() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import jax
 import jaxlib
@@ -24,10 +24,10 @@ from fuse.backends.xla.cpu.platform import CpuPlatform
 from fuse.backends.xla.cpu.workers import CpuWorkers
 from fuse.backends.xla.executable import XlaExecutable
 from fuse.backends.xla.lowering import lowered, rejection
+from fuse.backends.xla.packed_arrays import PackedArrays, Row
 from fuse.backends.xla.platform import Platform
 from fuse.backends.xla.presumed import presumed
 from fuse.backends.xla.rules.registry import RULES, STATIC_SCALARS
-from fuse.backends.xla.stacks import Row, Stacks
 from fuse.backends.xla.tpu.platform import TpuPlatform
 from fuse.backends.xla.tpu.target import TpuTarget
 from fuse.backends.xla.tpu.targets import parse
@@ -36,6 +36,11 @@ from fuse.trace.bind import named
 from fuse.trace.borders import Borders
 from fuse.trace.node import HostArg, Node, NumberArg
 from fuse.trace.signature import signature
+
+_PASSING: Final = ("ABORTED", "CANCELLED", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED", "UNAVAILABLE")
+"""Statuses of XLA's errors that say nothing of the program."""
+_OPTION: Final = "No such compile option"
+"""Nor does this, of an option that the user gave."""
 
 
 def surroundings(name: str, devices: Sequence[Any]) -> dict[str, str]:
@@ -76,7 +81,7 @@ class XlaBackend(Backend):
         self.platform = platform_of(self.devices[0].platform)
         self.decompositions = Decompositions(self.has_rule)
         self._rejections: Bounded[str, str | None] = Bounded(MOST_SIGNATURES)
-        self._stacks = Stacks(on_host=self.shares_host_memory())
+        self._stacks = PackedArrays(on_host=self.shares_host_memory())
 
     @functools.cached_property
     def _fingerprint(self) -> dict[str, str]:
@@ -203,6 +208,13 @@ class XlaBackend(Backend):
     def get(self, array: Any) -> np.ndarray:  # noqa: D102
         return np.asarray(array)
 
+    def refuses(self, error: Exception) -> bool:  # noqa: D102
+        if isinstance(error, jax.errors.JaxRuntimeError):
+            text = str(error)
+            if text.partition(":")[0] in _PASSING or _OPTION in text:
+                return False
+        return super().refuses(error)
+
     def ran_out(self, error: BaseException) -> bool:  # noqa: D102
         return isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" in str(error)
 
@@ -230,13 +242,26 @@ class XlaBackend(Backend):
     def wait(self, arrays: list[Any]) -> None:  # noqa: D102
         for part in arrays:  # 0.4 us each; jax.block_until_ready, of a tree, 6 us
             array = part[0].array if type(part) is Row else part
-            if not array.is_deleted():
+            try:
                 array.block_until_ready()
+            except jax.errors.JaxRuntimeError:
+                if not array.is_deleted():
+                    raise
 
     def done(self, arrays: list[Any]) -> bool:  # noqa: D102
         # Any: jax.Array's declared type lacks is_ready.
         plain: list[Any] = [part[0].array if type(part) is Row else part for part in arrays]
-        return all(array.is_deleted() or array.is_ready() for array in plain)
+        return all(map(_is_ready, plain))
+
+
+def _is_ready(array: Any) -> bool:
+    # Asked afterwards: an executable that another thread starts may take it over at any time.
+    try:
+        return bool(array.is_ready())
+    except jax.errors.JaxRuntimeError:
+        if not array.is_deleted():
+            raise
+        return True
 
 
 @functools.lru_cache(maxsize=1)

@@ -13,8 +13,8 @@ from jax._src.lib import xla_client
 from jaxlib import lapack
 
 from fuse.backends.xla import dispatch
-from fuse.backends.xla.passing import Passing
-from fuse.backends.xla.stacks import Row, Stacks, rows_of
+from fuse.backends.xla.calling_convention import CallingConvention
+from fuse.backends.xla.packed_arrays import PackedArrays, Row, rows_of
 from fuse.trace.picker import picker
 
 Weigh = Callable[[int | None], int]
@@ -31,8 +31,8 @@ class XlaExecutable:
     def __init__(
         self,
         loaded: Any,
-        passing: Passing,
-        stacks: Stacks,
+        passing: CallingConvention,
+        stacks: PackedArrays,
         weigh: Weigh,
         compiled: Any = None,
         storable: bool = True,
@@ -93,7 +93,7 @@ class XlaExecutable:
         return data
 
     @staticmethod
-    def load(data: bytes, stacks: Stacks, weigh: Weigh) -> XlaExecutable:
+    def load(data: bytes, stacks: PackedArrays, weigh: Weigh) -> XlaExecutable:
         """The inverse of ``dump``. Raises ``ValueError`` for other bytes."""
         if not data.startswith(_MAGIC):
             raise ValueError("these bytes are no stored XLA executable")
@@ -108,7 +108,7 @@ class XlaExecutable:
             prepare: Callable[[str, Any], str] = lapack.prepare_lapack_call
             prepare("potrf", np.dtype(np.float32))
         loaded = device.client.deserialize_executable(data[start + size :], devices, None)
-        passing = Passing(
+        passing = CallingConvention(
             words=int(head["words"]),
             inputs=tuple(head["inputs"]),
             stacked=tuple(map(tuple, head["stacked"])),
@@ -120,7 +120,7 @@ class XlaExecutable:
         return executable
 
 
-def stored(passing: Passing, serialised: bytes) -> bytes:
+def stored(passing: CallingConvention, serialised: bytes) -> bytes:
     """What ``XlaExecutable.load`` takes: how arrays are passed, and what XLA serialised."""
     head = json.dumps(asdict(passing)).encode()
     return b"".join((_MAGIC, len(head).to_bytes(4, "big"), head, serialised))

@@ -11,15 +11,15 @@ from fuse.backends.base import Chunk
 from fuse.backends.decomposed import Decompositions
 from fuse.backends.functions import is_function
 from fuse.backends.xla import dispatch
+from fuse.backends.xla.calling_convention import CallingConvention, passed
 from fuse.backends.xla.calls import Call
 from fuse.backends.xla.emit import Scalars, Setting, emit_node
-from fuse.backends.xla.passing import Passing, passed
+from fuse.backends.xla.horizontal_packing import Group, HorizontalPacking, stacking
 from fuse.backends.xla.platform import Platform
 from fuse.backends.xla.products import Batch, Sum, joined_products
 from fuse.backends.xla.program import emit_chunk
 from fuse.backends.xla.rules.registry import RULES, Unsupported
-from fuse.backends.xla.stacking import Group, Stacking, stacking
-from fuse.backends.xla.steps import ordered
+from fuse.backends.xla.schedule import ordered
 from fuse.trace.functional import find_overload
 from fuse.trace.node import Node
 from fuse.trace.spec import HALF_COMPLEX
@@ -30,14 +30,14 @@ def lowered(
     platform: Platform,
     decompositions: Decompositions,
     device: jax.Device | None = None,
-) -> tuple[Any, Passing]:
+) -> tuple[Any, CallingConvention]:
     """What ``jax.jit`` lowers ``chunk`` to, and how its arrays go in and out.
 
     ``device``: the one to lower for, which need not exist; by default JAX's first.
     """
     added, batched = joined_products(chunk)
     apart = {place for one in added for place in one.nodes}
-    stacks = stacking(chunk, by_element, apart) if platform.stacks() else Stacking()
+    stacks = stacking(chunk, by_element, apart) if platform.stacks() else HorizontalPacking()
     program, passing, donated = passed(chunk, stacks)
     merged: list[Group | Sum | Batch | Call] = [*stacks.groups, *added, *batched]
     merged += platform.calls(program, {place for one in merged for place in one.nodes})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import jax
 
@@ -13,6 +13,16 @@ from fuse.backends.xla.calls import Call
 from fuse.trace.borders import Borders
 from fuse.trace.node import Node
 from fuse.trace.spec import View
+
+INTEGERS: Final = frozenset(
+    ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
+)
+NO_PRODUCTS: Final = {"tpu": frozenset(["int64", "uint64"])}
+"""Dtypes of which a platform's compiler refuses a ``dot``. A TPU has no registers for those: its
+compiler makes pairs of 32-bit integers of them."""
+NO_CONVOLUTIONS: Final = NO_PRODUCTS | {"gpu": INTEGERS}
+"""Dtypes of which it refuses convolutions. On a GPU these are cuDNN's, which has none of integers;
+a ``dot`` that no library has is a loop of XLA's own there."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +60,14 @@ class Platform:
     def refuses(self, node: Node) -> str | None:
         """Why the platform's compiler cannot compile ``node``, where that is known."""
         return None
+
+    def multiplies(self, dtype: str) -> bool:
+        """Whether the platform's compiler takes a ``dot`` of arrays of ``dtype``."""
+        return dtype not in NO_PRODUCTS.get(self.name, ())
+
+    def convolves(self, dtype: str) -> bool:
+        """Whether it takes a convolution of them."""
+        return dtype not in NO_CONVOLUTIONS.get(self.name, ())
 
     def has_kernel(self, target: str, *values: jax.Array) -> bool:
         """Whether a program may call the kernel ``target`` on ``values``."""

@@ -15,9 +15,9 @@ from jax import lax
 from fuse.backends.base import Chunk
 from fuse.backends.xla.calls import Call
 from fuse.backends.xla.emit import Reads, Scalars, Setting, Values, emit_node, read
+from fuse.backends.xla.horizontal_packing import Group, HorizontalPacking
 from fuse.backends.xla.products import Batch, Sum
-from fuse.backends.xla.stacking import Group, Stacking
-from fuse.backends.xla.steps import Step
+from fuse.backends.xla.schedule import Step
 from fuse.trace.node import Node, Operand, Output, layouts_of
 from fuse.trace.spec import Layout, View, contiguous_strides
 
@@ -26,7 +26,7 @@ OUTPUT = -3
 
 
 def emit_chunk(
-    chunk: Chunk, order: Sequence[Step], stacks: Stacking, setting: Setting
+    chunk: Chunk, order: Sequence[Step], stacks: HorizontalPacking, setting: Setting
 ) -> Callable[..., tuple[Any, ...]]:
     """Return ``f(words, *inputs, *stacks) -> (*outputs, *stacks)`` for ``chunk``.
 
@@ -114,8 +114,11 @@ def _laid(
     """
     first = nodes[0].operands[side]
     turned = first.view.strides[0] < first.view.strides[1]
-    operands = [(node.operands[side], node.slot_of(node.operands[side].place)) for node in nodes]
-    parts = [read(operand, slot, values, scalars)[0] for operand, slot in operands]
+    parts = []
+    for operand, node in ((node.operands[side], node) for node in nodes):
+        slot = node.slot_of(operand.place)
+        offset = None if slot is None else scalars.integer(slot)
+        parts.append(read(values.get(operand.value), operand.view, offset)[0])
     if turned:
         parts, axis = [part.T for part in parts], 1 - axis
     whole = jnp.concatenate(parts, axis)
@@ -129,7 +132,7 @@ class Stacked:
     """The stacks of a chunk being emitted. Rows that are read one by one become values."""
 
     def __init__(
-        self, chunk: Chunk, found: Stacking, inputs: Sequence[jax.Array], values: Values
+        self, chunk: Chunk, found: HorizontalPacking, inputs: Sequence[jax.Array], values: Values
     ) -> None:
         grouped = {place for group in found.groups for place in group.nodes}
         self._values = values

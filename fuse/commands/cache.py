@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fuse.cache import (
     CacheTrustError,
-    Level,
+    StoredTier,
     TierBypassError,
     TieredCache,
     clear,
@@ -49,9 +49,9 @@ def stats(options: argparse.Namespace, cache: TieredCache) -> int:
     places = {"disk": str(settings.directory), "shared": str(settings.shared)}
     status = 0
     for name in _names(cache):
-        level = cache.level(name)
+        tier = cache.tier(name)
         try:
-            contents = level.gate.run(level.tier.store.contents)
+            contents = tier.run(tier.store.contents)
         except (TierBypassError, CacheTrustError, OSError) as error:
             print(f"{name:8}{places[name]}: {error}")
             status = 1
@@ -64,7 +64,7 @@ def stats(options: argparse.Namespace, cache: TieredCache) -> int:
 
 def show(options: argparse.Namespace, cache: TieredCache) -> int:
     """One line an entry, the most recently used first."""
-    for listed in listing(cache.level(options.tier)):
+    for listed in listing(cache.tier(options.tier)):
         digest, size = listed.stored.digest[:DIGITS], human(listed.stored.size)
         if listed.header is None:
             print(f"{digest}  {size:>10}  {'':16}  cannot be read: {printable(listed.problem)}")
@@ -81,21 +81,21 @@ def show(options: argparse.Namespace, cache: TieredCache) -> int:
 
 def remove(options: argparse.Namespace, cache: TieredCache) -> int:
     """Remove every entry."""
-    print(f"{clear(cache.level(options.tier))} entries removed")
+    print(f"{clear(cache.tier(options.tier))} entries removed")
     return 0
 
 
 def shrink(options: argparse.Namespace, cache: TieredCache) -> int:
     """Remove the least recently used entries until the rest fits."""
     directory = cache.settings.directory if options.tier == "disk" else None
-    removed = prune(cache.level(options.tier), options.max_bytes, directory)
+    removed = prune(cache.tier(options.tier), options.max_bytes, directory)
     print(f"{removed} entries removed")
     return 0
 
 
 def check(options: argparse.Namespace, cache: TieredCache) -> int:
     """Read every entry; 1 where one must not be used."""
-    found = verify(cache.level(options.tier))
+    found = verify(cache.tier(options.tier))
     print(f"{found.sound} entries are sound")
     for digest, reason in found.rejected.items():
         print(f"{digest[:DIGITS]}  rejected: {reason}")
@@ -107,8 +107,8 @@ def check(options: argparse.Namespace, cache: TieredCache) -> int:
 def export(options: argparse.Namespace, cache: TieredCache) -> int:
     """Write a bundle; 1 where an entry that was asked for is missing or damaged."""
     digests = None if options.used is None else read_record(options.used)
-    levels: list[Level] = [cache.level(name) for name in _names(cache)]
-    report = export_bundle(options.bundle, levels, digests=digests, secret=secret())
+    tiers: list[StoredTier] = [cache.tier(name) for name in _names(cache)]
+    report = export_bundle(options.bundle, tiers, digests=digests, secret=secret())
     print(f"{len(report.digests)} entries, {human(report.size)}, written to {options.bundle}")
     for digest in report.missing:
         print(f"{digest[:DIGITS]}  is in no tier", file=sys.stderr)
@@ -117,7 +117,7 @@ def export(options: argparse.Namespace, cache: TieredCache) -> int:
 
 def take(options: argparse.Namespace, cache: TieredCache) -> int:
     """Take a bundle's entries; 1 where one was refused."""
-    report = import_bundle(options.bundle, cache.level(options.tier), secret=secret())
+    report = import_bundle(options.bundle, cache.tier(options.tier), secret=secret())
     print(f"{len(report.digests)} entries, {human(report.size)}, taken from {options.bundle}")
     return _rejected(report.rejected)
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from fuse import __version__
 
 COMMANDS: dict[str, tuple[str, str]] = {
-    "aot": ("fuse.commands.aot", "compile a program for a TPU on this machine, and report"),
+    "aot": ("fuse.aot.command", "compile a program for a TPU on this machine, and report"),
     "cache": ("fuse.commands.cache", "list, verify, prune, export and import compiled executables"),
     "coverage": (
         "fuse.commands.coverage",
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         print(
             f"fuse {options.command} needs {error.name}, which is not installed.\n"
-            f"  way out: pip install 'fuse[{extra}]'",
+            f"  hint: pip install 'fuse[{extra}]'",
             file=sys.stderr,
         )
         return 1

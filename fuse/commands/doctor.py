@@ -35,16 +35,16 @@ FREE_BYTES = 1 << 30
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the report; ``remedy`` says what to do where it is not in order."""
+    """One line of the report; ``hint`` says what to do where it is not in order."""
 
     what: str
     value: str
     ok: bool = True
-    remedy: str = ""
+    hint: str = ""
 
     def __str__(self) -> str:
         line = f"{'ok ' if self.ok else 'BAD'}  {self.what:<15}{self.value}"
-        return line if self.ok else f"{line}\n     way out: {self.remedy}"
+        return line if self.ok else f"{line}\n     hint: {self.hint}"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -63,10 +63,10 @@ def python() -> list[Finding]:
     """The machine and the interpreter."""
     ok = sys.version_info[:2] >= PYTHON
     wanted = ".".join(map(str, PYTHON))
-    remedy = f"use Python {wanted} or newer"
+    hint = f"use Python {wanted} or newer"
     return [
         Finding("host", f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"),
-        Finding("python", f"{platform.python_version()} ({sys.executable})", ok, remedy),
+        Finding("python", f"{platform.python_version()} ({sys.executable})", ok, hint),
     ]
 
 
@@ -83,13 +83,13 @@ def packages() -> list[Finding]:
 def _package(requirement: str) -> Finding:
     matched = re.match(r"[\w.-]+", requirement)
     name = matched.group() if matched else requirement
-    remedy = f"pip install -c constraints.txt '{requirement}'"
+    hint = f"pip install -c constraints.txt '{requirement}'"
     try:
         version = metadata.version(name)
     except metadata.PackageNotFoundError:
-        return Finding(name, "not installed", False, remedy)
+        return Finding(name, "not installed", False, hint)
     ok = _within(version, requirement[len(name) :])
-    return Finding(name, version if ok else f"{version}, wanted {requirement}", ok, remedy)
+    return Finding(name, version if ok else f"{version}, wanted {requirement}", ok, hint)
 
 
 def _within(version: str, bounds: str) -> bool:
@@ -103,12 +103,13 @@ def _within(version: str, bounds: str) -> bool:
 
 def autoload() -> list[Finding]:
     """Whether ``import torch`` finds the device without any other import."""
-    if lazy.steps_aside():
-        return [Finding("autoload", "tpu is torch_tpu's, which is installed", False, lazy.OURS)]
+    if (reason := lazy.aside()) is not None:
+        why, hint = reason
+        return [Finding("autoload", why, False, hint)]
     ok = hasattr(torch, "tpu")
     value = "torch.tpu is registered" if ok else "torch.tpu is missing"
-    remedy = "install fuse with pip, and unset TORCH_DEVICE_BACKEND_AUTOLOAD=0"
-    return [Finding("autoload", value, ok, remedy)]
+    hint = "install fuse with pip, and unset TORCH_DEVICE_BACKEND_AUTOLOAD=0"
+    return [Finding("autoload", value, ok, hint)]
 
 
 def compiler() -> list[Finding]:
@@ -124,8 +125,8 @@ def compiler() -> list[Finding]:
         findings.append(Finding("C++20", f"{name} cannot compile it", False, install))
     headers = f"-I{sysconfig.get_path('include')}"
     if _run([name, headers, *flags], "#include <Python.h>\n").returncode != 0:
-        remedy = "install Python's headers (apt-get install python3-dev)"
-        findings.append(Finding("Python.h", "not found", False, remedy))
+        hint = "install Python's headers (apt-get install python3-dev)"
+        findings.append(Finding("Python.h", "not found", False, hint))
     return findings
 
 
@@ -165,7 +166,7 @@ def settings() -> list[Finding]:
 def folders() -> list[Finding]:
     """The cache's folder: this user's, writable, with room left."""
     folder = config.cache_dir()
-    remedy = "set FUSE_CACHE_DIR to a folder of your own that you can write"
+    hint = "set FUSE_CACHE_DIR to a folder of your own that you can write"
     try:
         private_folder(folder, create=True)
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".doctor-"):
@@ -173,7 +174,7 @@ def folders() -> list[Finding]:
     except CacheTrustError as error:
         return [_failed("cache folder", error)]
     except OSError as error:
-        return [Finding("cache folder", f"{folder}: {error}", False, remedy)]
+        return [Finding("cache folder", f"{folder}: {error}", False, hint)]
     free = shutil.disk_usage(folder).free
     value = f"{folder}, {free / (1 << 30):.1f} GiB free"
     return [Finding("cache folder", value, free >= FREE_BYTES, "make room on that disk")]
@@ -210,10 +211,10 @@ def dispatch() -> list[Finding]:
 
 
 def _failed(what: str, error: Exception) -> Finding:
-    """An error as a finding: its first sentence, and the way out it names, if any."""
-    text, _, remedy = str(error).partition("\n  way out: ")
+    """An error as a finding: its first sentence, and the hint it gives, if any."""
+    text, _, hint = str(error).partition("\n  hint: ")
     kind = "" if isinstance(error, FuseError) else f"{type(error).__name__}: "
-    return Finding(what, kind + text.strip(), False, remedy or "see the text")
+    return Finding(what, kind + text.strip(), False, hint or "see the text")
 
 
 CHECKS: tuple[Callable[[], list[Finding]], ...] = (

@@ -18,6 +18,8 @@ from fuse.compile.graph import Kind
 from fuse.compile.partition import partition
 from fuse.compile.stages import staged
 from fuse.device.inductor import touches_device
+from fuse.errors import UnsupportedError, describe
+from fuse.trace.source import user_line
 
 interface.register()
 
@@ -39,6 +41,16 @@ def tpu(
     """
     if not touches_device(module, inputs):
         return module.forward
+    if getattr(torch._functorch.config, "bundled_autograd_cache", False):
+        raise UnsupportedError(
+            describe(
+                "aot_compile saves what a compiler made, which on the tpu device is made when the "
+                "graph is called",
+                operator="torch.compile(...).aot_compile",
+                source=user_line(),
+                hint="torch.compile(...) alone: the cache keeps executables for the next process",
+            )
+        )
     compiled: Callable[..., Any] = aot_autograd(
         fw_compiler=_compiler(Kind.FORWARD),
         bw_compiler=_compiler(Kind.BACKWARD),

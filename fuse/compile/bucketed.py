@@ -92,7 +92,8 @@ class Bucketed:
         self._inputs = [_growth(symbol, value) for value in given]
         self._outputs = [_growth(symbol, value) for value in made]
         # Memory for results that grow, so that they can be lengthened in place when they come back.
-        self._room = max((more for dim, more in self._outputs if dim is not None), default=0)
+        grown = [more for dim, more in (*self._inputs, *self._outputs) if dim is not None]
+        self._room = max(grown, default=0)
         self._graph = Graph(module, Kind.INFERENCE, _PaddedRunner(module, symbol))
 
     def size_of(self, arguments: list[Any]) -> int:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from fuse.compile.symbols import Shape, Symbol, dim_of, ends_of, shape_of, tensors_in, tensors_of
-from fuse.trace.functional import overload_name
+from fuse.trace.functional import overload_name, qualified_name
 
 SMALLEST = 64
 """The least bucket; the others are its doubles. 512 lengths take four."""
@@ -60,11 +60,13 @@ def _check(symbol: Symbol, node: torch.fx.Node) -> None:
         name = overload_name(node.target)
         sizes = [size for one in tensors for size in one.shape if symbol.grows(size)]
         if any(symbol.extra(size) is None for size in sizes):
-            raise Refused(f"aten::{name} has a size that is not the symbol plus a constant")
+            raise Refused(
+                f"{qualified_name(name)} has a size that is not the symbol plus a constant"
+            )
         if symbol.is_number_in(node) and name not in _FROM_SIZES:
-            raise Refused(f"aten::{name} computes with the symbol's value")
+            raise Refused(f"{qualified_name(name)} computes with the symbol's value")
         if tensors and not _holds(symbol, name, node):
-            raise Refused(f"aten::{name} may mix padding with values")
+            raise Refused(f"{qualified_name(name)} may mix padding with values")
 
 
 def _check_result(symbol: Symbol, node: torch.fx.Node) -> None:
@@ -119,9 +121,9 @@ def _slices(symbol: Symbol, node: torch.fx.Node) -> bool:
     start = node.args[2] if len(node.args) > 2 else 0
     end = node.args[3] if len(node.args) > 3 else None
     step = node.args[4] if len(node.args) > 4 else 1
-    open_end = end is None or (isinstance(end, int) and end >= 0)
+    known_end = end is None or isinstance(end, int)  # from the end too: padding lies behind it
     from_start = start is None or (isinstance(start, int) and start >= 0)
-    return from_start and open_end and isinstance(step, int) and step == 1
+    return from_start and known_end and isinstance(step, int) and step == 1
 
 
 def _concatenates(symbol: Symbol, node: torch.fx.Node) -> bool:

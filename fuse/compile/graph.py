@@ -1,24 +1,33 @@
 """A graph of torch.compile as one call: tensors in, tensors out.
 
 The first time it is called at a place of the stream, its operations are made one by one, and
-the native core remembers where they led (``csrc/recorder/compiled.h``). From then on a call there
-is one step of the recorder, whatever the number of its operations.
+the native core remembers where they led (``csrc/tracing/captured_graph.h``). From then on a call
+there is one step of the recorder, whatever the number of its operations; but for operators of
+others, which may read more than their arguments: a graph with one is made operation by operation.
 """
 
 from __future__ import annotations
 
 import enum
-from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 
+from fuse.backends.functions import is_function
 from fuse.compile.counts import COUNTS
 from fuse.device import lazy
 from fuse.trace.source import in_place_of_frames
 
 PATIENCE = 4
 """Captures that may fail before a graph is made operation by operation for good."""
+FUNCTIONS = frozenset({"aten", "prim", "prims"})
+"""Namespaces of operators that compute nothing but a function of their arguments."""
+
+
+Order = tuple[tuple[int, ...], tuple[int, ...]]
+"""Sizes and strides."""
 
 
 class Kind(enum.Enum):
@@ -42,13 +51,14 @@ class Graph:
     ) -> None:
         self.module, self.kind = module, kind
         self.operations = sum(node.op == "call_function" for node in module.graph.nodes)
-        self.reasons: Counter[str] = Counter()
+        other = min(_operators_of_others(module), default="")
+        self._never = f"{other} may read more than its arguments" if other else ""
         self._constants = _take_constants(module)
         self._run = runner or Runner(module)
         self._core = lazy.core()
         self._ends = kind is Kind.INFERENCE
-        self._handle = self._core.graph(self._ends)
-        self._patience = PATIENCE
+        self._handle = self._core.CompiledGraph(self._ends)
+        self._patience = 0 if self._never else PATIENCE
         COUNTS.graphs[kind.value] += 1
 
     def __call__(self, arguments: list[Any]) -> list[Any]:
@@ -62,13 +72,13 @@ class Graph:
         inputs.clear()
         arguments.clear()
         if self._ends:
-            self._core.cut(lazy.CUTS["compiled"])
+            self._core.cut("compiled")
         return results
 
     def _record(self, inputs: list[Any]) -> list[Any]:
         with torch.no_grad():
             if self._patience == 0 or not self._core.begin_capture(self._handle, inputs):
-                COUNTS.by_operation += 1
+                self._count_by_operation(self._never)
                 return self._run.all(inputs)
             try:
                 results = self._run.all(inputs)
@@ -77,14 +87,17 @@ class Graph:
                 raise
         reason = self._core.end_capture(self._handle, inputs, results)
         if reason:
-            COUNTS.by_operation += 1
-            COUNTS.reasons[reason] += 1
-            self.reasons[reason] += 1
+            self._count_by_operation(reason)
             self._patience -= 1
         else:
             COUNTS.captures += 1
             self._patience = PATIENCE
         return results
+
+    def _count_by_operation(self, reason: str) -> None:
+        COUNTS.by_operation += 1
+        if reason:
+            COUNTS.reasons[reason] += 1
 
 
 class Runner(torch.fx.Interpreter):
@@ -92,7 +105,7 @@ class Runner(torch.fx.Interpreter):
 
     def __init__(self, module: torch.fx.GraphModule) -> None:
         super().__init__(module)
-        self._lines: dict[torch.fx.Node, str] = {}
+        self._known: dict[torch.fx.Node, tuple[str, list[Order | None]]] = {}
 
     def all(self, inputs: list[Any]) -> list[Any]:
         """The results of the graph, as a list, which alone holds them.
@@ -109,10 +122,57 @@ class Runner(torch.fx.Interpreter):
         """One call."""
         if n.op != "call_function":
             return super().run_node(n)
-        if n not in self._lines:
-            self._lines[n] = user_line_of(n)
-        with in_place_of_frames(self._lines[n]):
-            return super().run_node(n)
+        if n not in self._known:
+            self._known[n] = user_line_of(n), inferred_orders(n)
+        line, orders = self._known[n]
+        with in_place_of_frames(line):
+            return laid(super().run_node(n), orders)
+
+
+def inferred_orders(node: torch.fx.Node) -> list[Order | None]:
+    """The order of memory of each of a call's results that the graph was traced with.
+
+    ``None`` of what is no tensor or has symbolic sizes: to compare them would fix them. Empty where
+    a result shares memory with an argument, and lies as that does.
+    """
+    if not isinstance(node.target, torch._ops.OpOverload) or any(
+        one.alias_info is not None for one in node.target._schema.returns
+    ):
+        return []
+    inferred = node.meta.get("val")
+    return [
+        _order(one) for one in (inferred if isinstance(inferred, (list, tuple)) else [inferred])
+    ]
+
+
+def _order(inferred: Any) -> Order | None:
+    if not isinstance(inferred, torch.Tensor):
+        return None
+    order = tuple(inferred.shape), inferred.stride()
+    return order if all(type(one) is int for part in order for one in part) else None
+
+
+def laid(result: Any, orders: list[Order | None]) -> Any:
+    """What a call made, in those orders of memory.
+
+    Views that follow were chosen for them. PyTorch infers for some operators another order than its
+    CPU kernels have, whose order results have here.
+    """
+    if type(result) not in (list, tuple):
+        return _laid(result, orders[0]) if len(orders) == 1 else result
+    if len(result) != len(orders):
+        return result
+    return type(result)(map(_laid, result, orders))
+
+
+def _laid(result: Any, order: Order | None) -> Any:
+    if order is None or not isinstance(result, torch.Tensor) or result.shape != order[0]:
+        return result
+    pairs = zip(result.shape, result.stride(), order[1], strict=True)
+    if all(extent < 2 or own == other for extent, own, other in pairs):
+        return result
+    made = torch.empty_strided(*order, dtype=result.dtype, device=result.device)
+    return made.copy_(result)
 
 
 def user_line_of(node: torch.fx.Node) -> str:
@@ -124,6 +184,20 @@ def user_line_of(node: torch.fx.Node) -> str:
             line = words[2].removeprefix(", line ").partition(",")[0].strip()
             return f"{words[1]}:{line}"
     return ""
+
+
+def _operators_of_others(module: torch.fx.GraphModule) -> Iterator[str]:
+    """Operators of other libraries' in a graph and the graphs within it, by their names.
+
+    Some are an argument of the operator that calls them, as those are that write.
+    """
+    graphs = [part.graph for part in module.modules() if isinstance(part, torch.fx.GraphModule)]
+    for node in (node for graph in graphs for node in graph.nodes):
+        for value in (node.target, *tree_leaves((node.args, node.kwargs))):
+            if not isinstance(value, torch._ops.OpOverload) or value.namespace in FUNCTIONS:
+                continue
+            if not is_function(value._schema.name):
+                yield value._schema.name
 
 
 def _take_constants(module: torch.fx.GraphModule) -> list[Any]:

@@ -6,14 +6,20 @@ import contextlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import ModuleType
+from typing import TYPE_CHECKING, cast
 
 from fuse.native.build import Library, load_module
+
+if TYPE_CHECKING:
+    from fuse.device._core import Core
 
 CORE = Library(
     label="the native core",
     sources=Path(__file__).parent / "csrc",
-    units=("core.cpp", "device/autocast.cpp", "uncompiled/unboxed_kernels.cpp"),
+    units=(
+        *("runtime", "tiering", "tracing", "cpu_exec", "device", "aten", "bindings"),
+        *("aten/autocast.cpp", "cpu_exec/typed_kernels.cpp"),
+    ),
     links=("torch_python", "torch_cpu", "c10"),
 )
 
@@ -30,6 +36,6 @@ def being_built() -> Iterator[None]:
     building.result()
 
 
-def load() -> ModuleType:
+def load() -> Core:
     """The native core's module, built first where no build of it exists."""
-    return load_module("fuse.device._core", CORE)
+    return cast("Core", load_module("fuse.device._core", CORE))

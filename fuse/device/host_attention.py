@@ -105,7 +105,7 @@ def _dropped(tensors: Sequence[torch.Tensor]) -> str:
         operator="aten::_scaled_dot_product_fused_attention_overrideable",
         operands=[f"{str(x.dtype).removeprefix('torch.')}{list(x.shape)}" for x in tensors],
         source=user_line(),
-        remedy="call torch.nn.functional.scaled_dot_product_attention, which writes it out",
+        hint="call torch.nn.functional.scaled_dot_product_attention, which writes it out",
     )
 
 

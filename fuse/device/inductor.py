@@ -67,7 +67,7 @@ def _choose(self: Any, module: Any, inputs: Sequence[Any], **options: Any) -> An
         raise NotImplementedError(
             describe(
                 "Inductor does not compile for the tpu device",
-                remedy='torch.compile(..., backend="tpu"), or no backend: it is chosen by itself',
+                hint='torch.compile(..., backend="tpu"), or no backend: it is chosen by itself',
             )
         )
     return _ours()(module, inputs)

@@ -11,49 +11,41 @@ import os
 import struct
 import threading
 from collections.abc import Callable, Iterator
-from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch._C._dynamo import eval_frame as _dynamo
 from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.utils import _python_dispatch
 
 from fuse import config, versions
 from fuse.device import inductor, unused
+from fuse.device.started import FORKED, Started, begin, device
+from fuse.device.started import in_bad_fork as in_bad_fork
+from fuse.device.started import is_initialised as is_initialised
 from fuse.errors import FuseError, describe
 
-MODES = {"debug": 0, "strict": 1, "fused": 2}
-CUTS = {
-    "host_read": 0,
-    "synchronize": 1,
-    "optimizer_step": 2,
-    "collective": 5,
-    "mode_change": 6,
-    "compiled": 10,
-}
+if TYPE_CHECKING:
+    from fuse.device._core import Core
+    from fuse.engine.engine import Engine
+    from fuse.engine.targeted import Targeted
 
-FORKED = describe(
-    "the tpu device was started before this process was forked: its tensors are the parent's",
-    remedy='use multiprocessing.set_start_method("spawn")',
-)
+Result = TypeVar("Result")
+
+MODES = {"debug": 0, "strict": 1, "fused": 2}
 ENDING = describe(
     "the tpu device has stopped, for the process is ending",
-    remedy="read tensors before the interpreter is taken down: not in a finaliser",
+    hint="read tensors before the interpreter is taken down: not in a finaliser",
 )
-OURS = "set FUSE_DEVICE=fuse before the program starts, or uninstall torch_tpu"
 
 _STATE = struct.Struct("=QQ")
 _DEFAULT_SEED = 67280421310721  # PyTorch's, c10::default_rng_seed_val
 _START_SECONDS = 60.0  # at exit, for a start that hangs
-_state: dict[str, Any] = {}
 _starting = threading.RLock()  # held by the thread that starts the device
+_has_started = False  # to the end
 _when_started: list[Callable[[], None]] = []
-_pid = 0
-
-
-def is_initialised() -> bool:
-    """Whether the core is loaded in this process."""
-    return "core" in _state
+_aside: tuple[str, str] | None = None
+_random = _STATE.pack(_DEFAULT_SEED, 0)
 
 
 def _forked() -> None:
@@ -64,19 +56,15 @@ def _forked() -> None:
 os.register_at_fork(after_in_child=_forked)
 
 
-def in_bad_fork() -> bool:
-    """Whether this process was forked after the device had been started in its parent."""
-    return is_initialised() and os.getpid() != _pid
+def step_aside(why: str, hint: str) -> None:
+    """The device is not registered in this process: from here on a start is an error."""
+    global _aside
+    _aside = why, hint
 
 
-def step_aside() -> None:
-    """Leave the name "tpu" to torch_tpu: from here on a start is an error."""
-    _state["aside"] = True
-
-
-def steps_aside() -> bool:
-    """Whether "tpu" is torch_tpu's device in this process."""
-    return "aside" in _state
+def aside() -> tuple[str, str] | None:
+    """Why the device is not registered in this process, and a hint; None where it can be."""
+    return _aside
 
 
 def when_started(function: Callable[[], None]) -> None:
@@ -84,24 +72,19 @@ def when_started(function: Callable[[], None]) -> None:
     _when_started.append(function)
 
 
-def core() -> ModuleType:
+def core() -> Core:
     """The native core; starts the device."""
-    initialise()
-    module: ModuleType = _state["core"]
-    return module
+    return initialise().core
 
 
-def engine() -> Any:
+def engine() -> Engine:
     """The engine; starts the device."""
-    initialise()
-    return _state["engine"]
+    return initialise().engine
 
 
 def generators() -> tuple[torch.Generator, ...]:
     """Every device's default generator."""
-    initialise()
-    found: tuple[torch.Generator, ...] = _state["generators"]
-    return found
+    return initialise().generators
 
 
 def remember_seed(seed: int) -> None:
@@ -111,16 +94,16 @@ def remember_seed(seed: int) -> None:
 
 def remember_random(state: bytes | torch.Tensor) -> None:
     """Give the generators this state, seed and offset, once the device starts."""
-    _state["random"] = state if isinstance(state, bytes) else bytes(state.tolist())
+    global _random
+    _random = state if isinstance(state, bytes) else bytes(state.tolist())
 
 
 def random_state() -> torch.Tensor:
     """The state that the generators will start with: 16 bytes, a CPU uint8 tensor."""
-    state = _state.get("random", _STATE.pack(_DEFAULT_SEED, 0))
-    return torch.frombuffer(bytearray(state), dtype=torch.uint8)
+    return torch.frombuffer(bytearray(_random), dtype=torch.uint8)
 
 
-def outside_dynamo(function: Callable[[], None]) -> Callable[[], None]:
+def outside_dynamo(function: Callable[[], Result]) -> Callable[[], Result]:
     """``function``, which Dynamo never traces, nor what it calls: of the modules imported there it
     would give up half-way. ``torch.compiler.disable`` says so too, but loads Dynamo: a second.
     """
@@ -131,19 +114,19 @@ def outside_dynamo(function: Callable[[], None]) -> Callable[[], None]:
 
 
 @outside_dynamo
-def initialise() -> None:
-    """Load the native core, start the backend and register every kernel; once."""
-    if "started" not in _state:
+def initialise() -> Started:
+    """Load the native core, start the backend and register every kernel, once; the device."""
+    global _has_started
+    if not _has_started:
         with _starting:
             # There already where another thread was first, or where the start itself asks.
-            if "core" not in _state:
+            if not is_initialised():
                 # Imported here: the cache's package takes 30 ms, and `import torch` must not.
                 importlib.import_module("fuse.cache.background").call_at_exit(_await_start)
-                with _uncollected():
+                with _uncollected(), _outside_modes():
                     _start()
-                _state["started"] = True
-    if os.getpid() != _pid:
-        raise FuseError(FORKED)
+                _has_started = True
+    return device()
 
 
 @contextlib.contextmanager
@@ -165,15 +148,27 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
+@contextlib.contextmanager
+def _outside_modes() -> Iterator[None]:
+    """The block's own tensors are plain ones of the CPU, whatever the program has set around it: a
+    default device, which may be this one, a mode that sees all calls, inference.
+    """
+    with (
+        torch._C.DisableTorchFunction(),
+        _python_dispatch._disable_current_modes(),
+        torch.inference_mode(False),
+    ):
+        yield
+
+
 def _start() -> None:
-    global _pid
     versions.check("torch", torch.__version__)
-    if steps_aside():
-        raise FuseError(describe("the device tpu is torch_tpu's in this process", remedy=OURS))
+    if (reason := aside()) is not None:
+        why, hint = reason
+        raise FuseError(describe(why, hint=hint))
     # Imported here: building the core and starting JAX take seconds, and `import torch` must not.
     core = importlib.import_module("fuse.device.core")
-    hidden = importlib.import_module("fuse.trace.hidden_writes")
-    random_blocks = importlib.import_module("fuse.trace.random_blocks")
+    operators = importlib.import_module("fuse.trace.operators")
     meta = importlib.import_module("fuse.trace.meta")
     importlib.import_module("fuse.trace.without_dynamo").leave_out()
     composites = importlib.import_module("fuse.device.composites")
@@ -191,8 +186,7 @@ def _start() -> None:
             if name not in composites.KERNELS
         ],
         list(composites.KERNELS),
-        hidden.HIDDEN_WRITES,
-        sorted(random_blocks.BY_ELEMENT),
+        list(operators.for_the_core()),
     )
     instance.forget_streams_by(native.forget_soon)
     native.set_mode(MODES[instance.mode])
@@ -200,24 +194,27 @@ def _start() -> None:
     bound_uncompiled(native, instance)
     native.set_memory_bounds(*instance.memory_bounds())
     _keep_interrupts(native, instance.backend.collector())
-    _pid = os.getpid()
-    _state.update(core=native, engine=instance, meta=meta.register())
-    _state["composites"] = composites.register()
-    _state["host operators"] = importlib.import_module("fuse.device.host_operators").register()
-    _state["generators"] = _make_generators(native, instance.backend.device_count())
-    for generator in _state["generators"]:
+    started = begin(native, instance)
+    started.libraries.append(meta.register())
+    meta.speak_unless(native.infers)
+    started.libraries.append(composites.register())
+    started.libraries.append(importlib.import_module("fuse.device.host_operators").register())
+    devices = range(instance.backend.device_count())
+    started.generators = tuple(map(native.default_generator, devices))
+    for generator in started.generators:
         generator.set_state(random_state())
     importlib.import_module("fuse.device.sending").register()
     importlib.import_module("fuse.device.sharing").register()
+    importlib.import_module("fuse.device.storages").register()
     register_optimizer_step_post_hook(_optimizer_step)
     atexit.register(_shut_down)
-    unused.step_back()
+    unused.step_back(native.pin)
     inductor.device_started()
     for function in _when_started:
         function()
 
 
-def bound_uncompiled(native: Any, instance: Any) -> None:
+def bound_uncompiled(native: Core, instance: Engine) -> None:
     """Tell the core which calls may run uncompiled, as the engine has it now."""
     native.set_tier(config.TIERS.index(instance.tier))
 
@@ -240,7 +237,7 @@ def forget() -> None:
     engine().forget()
 
 
-def set_target(targeted: Any) -> None:
+def set_target(targeted: Targeted | None) -> None:
     """Plan for a target from now on, ``Engine.open_target``'s, or with ``None`` no more.
 
     What is recorded runs as it was planned; known streams are forgotten.
@@ -251,15 +248,11 @@ def set_target(targeted: Any) -> None:
     bound_uncompiled(native, engine())
 
 
-def _keep_interrupts(native: ModuleType, collector: Any) -> None:
+def _keep_interrupts(native: Core, collector: Any) -> None:
     """Have the runtime's garbage collected without a function of Python's, where a signal's
     exception would be lost."""
     if collector is not None and collector[0] in gc.callbacks:
         gc.callbacks[gc.callbacks.index(collector[0])] = native.without_arguments(collector[1])
-
-
-def _make_generators(native: ModuleType, count: int) -> tuple[torch.Generator, ...]:
-    return tuple(native.default_generator(index) for index in range(count))
 
 
 def _optimizer_step(optimizer: torch.optim.Optimizer, *_: object) -> None:
@@ -267,7 +260,7 @@ def _optimizer_step(optimizer: torch.optim.Optimizer, *_: object) -> None:
     if torch.compiler.is_compiling():
         return  # a compiled step ends with its graph
     if any(p.device.type == "tpu" for group in optimizer.param_groups for p in group["params"][:1]):
-        _state["core"].cut(CUTS["optimizer_step"])
+        device().core.cut("optimizer_step")
 
 
 def _await_start() -> None:
@@ -279,12 +272,12 @@ def _await_start() -> None:
 
 def _shut_down() -> None:
     """At exit: finish what runs, then leave Python objects to the interpreter."""
-    if os.getpid() == _pid:
-        finished = _state["engine"].close()
-        _state["core"].shut_down(not finished)
+    if not in_bad_fork():
+        finished = device().engine.close()
+        device().core.shut_down(not finished)
 
 
-def _recorded_overloads(has_rule: Any) -> list[str]:
+def _recorded_overloads(has_rule: Callable[[str], bool]) -> list[str]:
     """Overloads that the recorder must claim by name.
 
     PyTorch prefers its composite kernels to a backend's fallback, which would turn one call

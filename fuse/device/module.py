@@ -15,9 +15,12 @@ from types import ModuleType
 from typing import Any
 
 import torch
+from torch.storage import _dtype_to_storage_type_map
 
 from fuse.device import lazy, unused
 
+Which = torch.device | str | int | None
+"""How a device is said; ``None`` is the current one."""
 _lock = threading.RLock()
 __path__ = [str(pathlib.Path(__file__).parents[1] / "torch_tpu")]
 _SUBMODULES = frozenset({"compiler", "ops", "optimizers", "pallas", "profiler"})
@@ -70,6 +73,8 @@ def __getattr__(name: str) -> Any:
         return lazy.is_initialised()
     if name in _SUBMODULES:
         return importlib.import_module(f"torch.tpu.{name}")
+    if name in _dtype_to_storage_type_map().values():
+        return importlib.import_module("fuse.device.storages").typed(name)
     if name.startswith("_"):  # PyTorch asks for many
         raise AttributeError(f"module 'torch.tpu' has no attribute {name!r}")
     return getattr(importlib.import_module("torch.tpu.names"), name)
@@ -88,10 +93,10 @@ def device_count() -> int:
     if not lazy.is_initialised() and unused.asked_by("torch.random", "torch.accelerator"):
         return 1
     _lazy_init()
-    return int(lazy.engine().backend.device_count())
+    return lazy.engine().backend.device_count()
 
 
-def _index(which: Any) -> int:
+def _index(which: Which) -> int:
     if which is None:
         return current_device()
     if isinstance(which, int):
@@ -104,11 +109,10 @@ def current_device() -> int:
     """The calling thread's current device index."""
     if not lazy.is_initialised():
         return 0
-    index: int = lazy.core().get_device()
-    return index
+    return lazy.core().get_device()
 
 
-def set_device(device: Any) -> None:
+def set_device(device: Which) -> None:
     """Make ``device`` (index, string or ``torch.device``) the calling thread's current one."""
     _lazy_init()
     lazy.core().set_device(_index(device))
@@ -117,7 +121,7 @@ def set_device(device: Any) -> None:
 class device:  # noqa: N801  (the name PyTorch looks for)
     """Context manager: a current device for the block."""
 
-    def __init__(self, which: Any) -> None:
+    def __init__(self, which: Which) -> None:
         """``which`` is an index, a string, a ``torch.device`` or ``None``; -1 changes nothing."""
         self.idx = _index(which)
         self.prev_idx = -1
@@ -144,18 +148,18 @@ def _exchange_device(index: int) -> int:
 _maybe_exchange_device = _exchange_device
 
 
-def get_device_name(which: Any = None) -> str:
+def get_device_name(which: Which = None) -> str:
     """The platform's own name of a device, for example ``cpu`` or ``NVIDIA H200``."""
     _lazy_init()
-    return str(lazy.engine().backend.device_name())
+    return lazy.engine().backend.device_name()
 
 
-def get_device_capability(which: Any = None) -> tuple[int, int]:
+def get_device_capability(which: Which = None) -> tuple[int, int]:
     """A version pair, for programs that ask; XLA hides the real one."""
     return (1, 0)
 
 
-def synchronize(which: Any = None) -> None:
+def synchronize(which: Which = None) -> None:
     """Hand on what is recorded and wait until everything has run. Errors surface here."""
     if lazy.is_initialised():
         lazy.core().synchronize()
@@ -186,7 +190,7 @@ class Stream(torch.Stream):
     itself. There are 32 to be made, which are then handed out again, as on CUDA.
     """
 
-    def __new__(cls, device: Any = None, priority: int = 0, **kwargs: Any) -> Stream:
+    def __new__(cls, device: Which = None, priority: int = 0, **kwargs: Any) -> Stream:
         """A stream on ``device``; the device has no priorities."""
         _lazy_init()
         if "stream_id" in kwargs:
@@ -211,14 +215,14 @@ class Event(torch.Event):
         return self
 
 
-def current_stream(which: Any = None) -> torch.Stream:
+def current_stream(which: Which = None) -> torch.Stream:
     """The calling thread's current stream."""
     _lazy_init()
     found = torch.accelerator.current_stream(_index(which))
     return _as_stream(found, found.stream_id)
 
 
-def default_stream(which: Any = None) -> torch.Stream:
+def default_stream(which: Which = None) -> torch.Stream:
     """The stream on which the first thread that used the device began."""
     _lazy_init()
     return _as_stream(torch.accelerator.current_stream(_index(which)), 0)
@@ -252,7 +256,7 @@ def set_stream(chosen: torch.Stream | None) -> None:
 # ---- random state ---------------------------------------------------------------------------
 
 
-def _default(which: Any) -> torch.Generator:
+def _default(which: Which) -> torch.Generator:
     return default_generators()[_index(which)]
 
 
@@ -292,14 +296,14 @@ def initial_seed() -> int:
     return int(_default(None).initial_seed())
 
 
-def get_rng_state(which: Any = "tpu") -> torch.Tensor:
+def get_rng_state(which: Which = "tpu") -> torch.Tensor:
     """The generator's state: 16 bytes, seed and offset, a CPU uint8 tensor; starts nothing."""
     if not lazy.is_initialised():
         return lazy.random_state()
     return _default(which).get_state()
 
 
-def set_rng_state(state: torch.Tensor, which: Any = "tpu") -> None:
+def set_rng_state(state: torch.Tensor, which: Which = "tpu") -> None:
     """Restore a state from ``get_rng_state``. Before the first use it is remembered."""
     if not lazy.is_initialised():
         lazy.remember_random(state)
@@ -321,28 +325,28 @@ def set_rng_state_all(states: Iterable[torch.Tensor]) -> None:
 # ---- memory ---------------------------------------------------------------------------------
 
 
-def memory_allocated(which: Any = None) -> int:
+def memory_allocated(which: Which = None) -> int:
     """Bytes behind live storages of the device."""
-    return int(lazy.core().memory()[0]) if lazy.is_initialised() else 0
+    return lazy.core().memory()[0] if lazy.is_initialised() else 0
 
 
-def max_memory_allocated(which: Any = None) -> int:
+def max_memory_allocated(which: Which = None) -> int:
     """The highest ``memory_allocated`` since the start or the last reset."""
-    return int(lazy.core().memory()[1]) if lazy.is_initialised() else 0
+    return lazy.core().memory()[1] if lazy.is_initialised() else 0
 
 
-def reset_peak_memory_stats(which: Any = None) -> None:
+def reset_peak_memory_stats(which: Which = None) -> None:
     """Start ``max_memory_allocated`` from the present."""
     if lazy.is_initialised():
         lazy.core().reset_peak()
 
 
-def memory_reserved(which: Any = None) -> int:
+def memory_reserved(which: Which = None) -> int:
     """Same as ``memory_allocated``: the backend keeps no pool that fuse sees."""
     return memory_allocated(which)
 
 
-def memory_stats(which: Any = None) -> dict[str, int]:
+def memory_stats(which: Which = None) -> dict[str, int]:
     """Bytes and storages alive, and the peak."""
     allocated, peak, storages = lazy.core().memory() if lazy.is_initialised() else (0, 0, 0)
     return {
@@ -352,7 +356,7 @@ def memory_stats(which: Any = None) -> dict[str, int]:
     }
 
 
-def memory_summary(which: Any = None, abbreviated: bool = False) -> str:
+def memory_summary(which: Which = None, abbreviated: bool = False) -> str:
     """``memory_stats`` as text."""
     stats = memory_stats(which)
     return "\n".join(f"{name:32s} {value:>16,d}" for name, value in stats.items())

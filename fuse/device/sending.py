@@ -20,7 +20,7 @@ from fuse.errors import FuseError, describe
 
 TEXT = describe(
     "a tensor on the tpu device cannot be sent to another process",
-    remedy="send tensor.cpu(), and move it to the device there",
+    hint="send tensor.cpu(), and move it to the device there",
 )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fuse.device import lazy
+from fuse.device.started import device
 from fuse.errors import FuseError, describe
 from fuse.trace.source import user_line
 
@@ -23,12 +23,12 @@ def exported(tensor: torch.Tensor) -> Any:
     Its shape and dtype are the tensor's. It may still be computing. Cuts where the value is
     pending. What is a part of its memory, or in another order there, is copied on the device.
     """
-    engine = lazy.engine()
+    core, engine = device().core, device().engine
     backend = engine.backend
     plain = tensor.detach().resolve_conj().resolve_neg()
-    found = lazy.core().share(plain)
+    found = core.share(plain)
     if found is None:
-        found = lazy.core().share(plain.clone(memory_format=torch.contiguous_format))
+        found = core.share(plain.clone(memory_format=torch.contiguous_format))
     if found is None:  # without elements there is nothing to copy
         dtype = str(tensor.dtype).removeprefix("torch.")
         found = backend.put(np.zeros(tuple(tensor.shape), dtype), tensor.device.index or 0)
@@ -38,10 +38,9 @@ def exported(tensor: torch.Tensor) -> Any:
     return array if array.shape == tuple(tensor.shape) else array.reshape(tuple(tensor.shape))
 
 
-def adopted(array: Any, dtype: torch.dtype, device: int) -> torch.Tensor:
+def adopted(array: Any, dtype: torch.dtype, index: int) -> torch.Tensor:
     """A tensor of the device whose value is an array of the backend, which others may hold too."""
-    found: torch.Tensor = lazy.core().adopt(array, dtype, tuple(array.shape), device)
-    return found
+    return device().core.adopt(array, dtype, tuple(array.shape), index)
 
 
 def register() -> None:
@@ -84,7 +83,7 @@ def _library_array(tensor: torch.Tensor) -> Any:
             operator="Tensor.__dlpack__",
             operands=[f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"],
             source=user_line(),
-            remedy="fuse.to_jax(tensor) shares it with JAX; tensor.cpu() copies it",
+            hint="fuse.to_jax(tensor) shares it with JAX; tensor.cpu() copies it",
         )
         raise FuseError(text) from error
     return array

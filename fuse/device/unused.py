@@ -11,13 +11,16 @@ from __future__ import annotations
 import operator
 import sys
 import threading
+import weakref
 from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
-_PIN = torch.Tensor.pin_memory
+_PIN, _IS_PINNED = torch.Tensor.pin_memory, torch.Tensor.is_pinned
+_pinned: weakref.WeakSet[torch.UntypedStorage] = weakref.WeakSet()
+"""What the program has pinned so far: pageable memory, which the device pins once it starts."""
 
 
 class _Guard(torch._C._acc.DeviceGuard):
@@ -55,10 +58,40 @@ def _exchange_device(index: int) -> int:
 
 
 def _pin_memory(tensor: torch.Tensor, device: Any = None) -> torch.Tensor:
-    """A copy: XLA reads any host memory alike."""
-    if device is not None and torch.device(device).type != "tpu":
+    """A copy, which is noted; the tensor itself where it is pinned already."""
+    if tensor.device.type != "cpu" or not _is_ours(device):
         return _PIN(tensor, device)
-    return tensor.clone()
+    if _is_pinned(tensor, device):
+        return tensor
+    copy = tensor.clone()
+    _pinned.add(copy.untyped_storage())
+    return copy
+
+
+def _is_pinned(tensor: torch.Tensor, device: Any = None) -> bool:
+    if tensor.device.type != "cpu" or tensor.layout != torch.strided or not _is_ours(device):
+        return _IS_PINNED(tensor, device)
+    return tensor.untyped_storage() in _pinned
+
+
+def _is_ours(device: Any) -> bool:
+    return device is None or torch.device(device).type == "tpu"
+
+
+class _AskedByClass(type(torch._C.Generator)):  # type: ignore[misc]
+    """The type of ``_Generator``, of which every generator is an instance."""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, torch._C.Generator)
+
+
+class _Generator(torch._C.Generator, metaclass=_AskedByClass):
+    """Stands in for ``torch.Generator``: one of the device's starts the device."""
+
+    def __new__(cls, device: Any = "cpu") -> torch.Generator:  # type: ignore[misc]
+        if torch.device(device).type == "tpu":
+            sys.modules["torch.tpu"].init()
+        return torch._C.Generator(device)
 
 
 _streams: defaultdict[object, torch.Stream] = defaultdict(torch.Stream)
@@ -103,10 +136,13 @@ def stand_in() -> None:
             _replaced.append((module, name, getattr(module, name)))
             setattr(module, name, answer)
     torch.Tensor.pin_memory = _pin_memory  # type: ignore[assignment,method-assign]
+    torch.Tensor.is_pinned = _is_pinned  # type: ignore[assignment,method-assign]
+    torch.Generator = _Generator  # type: ignore[misc]
 
 
-def step_back() -> None:
-    """The device has started: PyTorch's own functions are back."""
+def step_back(pin: Callable[[torch.Tensor], bool]) -> None:
+    """The device has started: PyTorch's own functions are back, and ``pin`` pins a CPU tensor's
+    memory where it lies."""
     for module, name, function in _replaced:
         standing = getattr(module, name)
         setattr(module, name, function)
@@ -115,5 +151,9 @@ def step_back() -> None:
             if getattr(keeper, name, None) == standing:
                 setattr(keeper, name, function)
     if _replaced:
-        del torch.Tensor.pin_memory
+        del torch.Tensor.pin_memory, torch.Tensor.is_pinned
+        torch.Generator = torch._C.Generator  # type: ignore[misc]
     _replaced.clear()
+    for storage in list(_pinned):
+        pin(torch.empty(0, dtype=torch.uint8).set_(storage))
+    _pinned.clear()

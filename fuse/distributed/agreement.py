@@ -74,7 +74,7 @@ def difference(everybodys: Sequence[Sequence[Place]], ranks: Sequence[int]) -> s
             text = describe(
                 f"{head} have captured different steps, which cannot be one program: "
                 f"they differ first in place {at}",
-                remedy="have all ranks do the same in the step, or run it as it is, unjoined",
+                hint="have all ranks do the same in the step, or run it as it is, unjoined",
             )
             first, _, rest = text.partition("\n")
             return "\n".join([first, *shown, rest])

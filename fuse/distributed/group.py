@@ -8,8 +8,6 @@ import sys
 from datetime import timedelta
 from typing import Any
 
-import torch.distributed as dist
-
 from fuse.device import lazy
 from fuse.distributed import native, runtime
 from fuse.trace.source import user_line
@@ -32,20 +30,17 @@ def _make(store: Any, rank: int, size: int, timeout: timedelta, name: str, ranks
     _tell_peers_at_exit()
     if not ranks and runtime.may_be_needed():
         runtime.start(store, rank, size, timeout)
-    host = Host(store, rank, size, timeout, ranks)
-    return module.make_group(store, rank, size, timeout, name, ranks, host)
+    callbacks = Callbacks(size, ranks)
+    return module.make_group(store, rank, size, timeout, name, ranks, callbacks)
 
 
-class Host:
-    """What a group's native part asks of Python, by name: see csrc/host.h."""
+class Callbacks:
+    """What a group's native part asks of Python, by name: see csrc/collectives/callbacks.h."""
 
-    def __init__(
-        self, store: Any, rank: int, size: int, timeout: timedelta, ranks: list[int]
-    ) -> None:
-        """The group's store, this process's place in it, how long calls wait, and who belongs to
-        it: numbers in the default group; none where it is that.
+    def __init__(self, size: int, ranks: list[int]) -> None:
+        """How many ranks the group has, and which: numbers in the default group; none where it is
+        that.
         """
-        self._store, self._rank, self._timeout = store, rank, timeout
         self.size = size
         self._ranks = ranks
         self._programs: runtime.Programs | None = None
@@ -58,11 +53,6 @@ class Host:
         """The user's line that calls."""
         return user_line()
 
-    def connect(self) -> Any:
-        """Gloo over the group's ranks; returns once every one has come."""
-        store = dist.PrefixStore("gloo/", self._store)
-        return dist.ProcessGroupGloo(store, self._rank, self.size, self._timeout)
-
     def uses_runtime(self) -> bool:
         """Whether device tensors go by JAX's runtime: where they do not lie in host memory."""
         return runtime.is_used()
@@ -71,7 +61,7 @@ class Host:
         """Carry a call out by JAX's runtime; the targets' arrays: see ``Programs.run``."""
         if self._programs is None:
             self._programs = runtime.Programs(self._ranks or range(self.size))
-        return self._programs.run(*call)
+        return self._programs.run(runtime.Call(*call))
 
     def split(
         self, store: Any, rank: int, size: int, milliseconds: int, name: str, ranks: list[int]

@@ -63,7 +63,7 @@ def capture(step: Callable[[], object], keep: bool = False, copy: bool = True) -
     against = obstacle()
     if against:
         raise FuseError(against)
-    core.cut(lazy.CUTS["synchronize"])
+    core.cut("synchronize")
     engine.wait()
     recording = _Recording(engine, keep, copy)
     engine.inspector, engine.results, runtime.watcher = (
@@ -73,7 +73,7 @@ def capture(step: Callable[[], object], keep: bool = False, copy: bool = True) -
     )
     try:
         step()
-        core.cut(lazy.CUTS["synchronize"])
+        core.cut("synchronize")
         engine.wait()
     finally:
         engine.inspector = engine.results = runtime.watcher = None
@@ -86,12 +86,12 @@ def obstacle() -> str:
     if dist.is_initialized() and not runtime.is_used():
         return describe(
             "a step is captured where collectives go by JAX's runtime, and this group's do not",
-            remedy="set FUSE_COLLECTIVES=xla before the process starts, with FUSE_BACKEND=xla",
+            hint="set FUSE_COLLECTIVES=xla before the process starts, with FUSE_BACKEND=xla",
         )
     if engine.planning.compiler.background and engine.backend.shares_host_memory():
         return describe(
             "a step is captured as it is compiled, and here parts of it run uncompiled meanwhile",
-            remedy="set FUSE_TIER=compiled before the process starts",
+            hint="set FUSE_TIER=compiled before the process starts",
         )
     return ""
 
@@ -196,7 +196,7 @@ class _Recording:
             raise FuseError(
                 describe(
                     f"{self._refused} cannot be part of a joined step",
-                    remedy="call it on whole tensors of the device that every rank has, or "
+                    hint="call it on whole tensors of the device that every rank has, or "
                     "leave it out of the step",
                 )
             )

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -79,7 +79,7 @@ def start(store: Any, rank: int, size: int, timeout: timedelta) -> None:
         raise FuseError(
             describe(
                 "the tpu device has been started before the process group was made",
-                remedy="call torch.distributed.init_process_group() first: the processes of a "
+                hint="call torch.distributed.init_process_group() first: the processes of a "
                 "TPU or GPU join before their devices start",
             )
         )
@@ -144,6 +144,36 @@ class Joined:
         return self._runtime.shard_of(result)
 
 
+class Call(NamedTuple):
+    """A collective call, as the native part says it.
+
+    Attributes:
+        kind: c10d's name of the collective.
+        reduction: the name of the reduction, of any if there is none.
+        root: the root's rank, or -1.
+        parts: tensors a rank's part is given as.
+        dtype: PyTorch's name of the elements' type.
+        sources: device arrays, or flat CPU tensors.
+        counts: elements of every source that the kind has.
+        shapes: of this rank's targets.
+        sent: elements for each rank, of an all_to_all.
+        received: elements from each rank, of an all_to_all.
+        most: the longest of all ranks' counts.
+    """
+
+    kind: str
+    reduction: str
+    root: int
+    parts: int
+    dtype: str
+    sources: Sequence[Any]
+    counts: Sequence[int]
+    shapes: Sequence[Sequence[int]]
+    sent: Sequence[int]
+    received: Sequence[int]
+    most: int
+
+
 class Programs:
     """The collectives of one group as programs of the runtime."""
 
@@ -152,56 +182,31 @@ class Programs:
         self._forms = importlib.import_module("fuse.backends.xla.ranks.programs")
         self._group = _state["runtime"].group(processes)
 
-    def run(
-        self,
-        kind: str,
-        reduction: str,
-        root: int,
-        parts: int,
-        dtype: str,
-        sources: Sequence[Any],
-        counts: Sequence[int],
-        shapes: Sequence[Sequence[int]],
-        sent: Sequence[int],
-        received: Sequence[int],
-        most: int,
-    ) -> list[Any]:
-        """Carry a call out; an array for each of ``shapes``, those of this rank's targets.
-
-        Args:
-            kind: c10d's name of the collective.
-            reduction: the name of the reduction, of any if there is none.
-            root: the root's rank, or -1.
-            parts: tensors a rank's part is given as.
-            dtype: PyTorch's name of the elements' type.
-            sources: device arrays, or flat CPU tensors.
-            counts: elements of every source that the kind has.
-            shapes: of this rank's targets.
-            sent: elements for each rank, of an all_to_all.
-            received: elements from each rank, of an all_to_all.
-            most: the longest of all ranks' counts.
-        """
-        flat = [self._flat(source, dtype) for source in sources]
-        if kind == "all_to_all":
-            flat, counts = [self._rows(flat, sent, most)], [most * len(sent)]
+    def run(self, call: Call) -> list[Any]:
+        """Carry a call out; an array for each of its shapes, those of this rank's targets."""
+        flat, counts = [self._flat(source, call.dtype) for source in call.sources], call.counts
+        if call.kind == "all_to_all":
+            flat = [self._rows(flat, call.sent, call.most)]
+            counts = [call.most * len(call.sent)]
         form = self._forms.Form(
-            kind=kind,
-            reduction=reduction,
-            root=root,
+            kind=call.kind,
+            reduction=call.reduction,
+            root=call.root,
             ranks=self._group.ranks,
-            parts=self._group.ranks if kind == "gather" else parts,
+            parts=self._group.ranks if call.kind == "gather" else call.parts,
             sources=tuple(counts),
-            dtype=dtype,
+            dtype=call.dtype,
             split_sums=self._group.on_cpu,  # see docs/distributed.md
         )
         results = self._group.run(form, flat)
-        if kind == "all_to_all":
-            results = self._cut(results[0], received, most, len(shapes))
+        if call.kind == "all_to_all":
+            results = self._cut(results[0], call.received, call.most, len(call.shapes))
         found = [
-            result.reshape(tuple(shape)) for result, shape in zip(results, shapes, strict=False)
+            result.reshape(tuple(shape))
+            for result, shape in zip(results, call.shapes, strict=False)
         ]
         if watcher is not None:
-            watcher(form, sources, found)
+            watcher(form, call.sources, found)
         return found
 
     @staticmethod

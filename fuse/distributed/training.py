@@ -89,7 +89,7 @@ def _refuse(reason: str) -> NoReturn:
     dist.all_gather_object(said, reason)
     text = describe(
         "the step cannot be joined",
-        remedy="change what is named here, or run the steps as they are, without training.train",
+        hint="change what is named here, or run the steps as they are, without training.train",
     )
     first, _, rest = text.partition("\n")
     raise FuseError(

@@ -51,7 +51,7 @@ class Arrays:
                 describe(
                     f"the tpu device has no dtype {dtype}",
                     source=user_line(),
-                    remedy="convert the tensor before moving it",
+                    hint="convert the tensor before moving it",
                 )
             )
         try:

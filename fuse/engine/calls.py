@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+
+import torch
 
 from fuse.backends.base import Backend
 from fuse.bounded import Bounded
+from fuse.engine.bridge import Bounds, Description, Made, RawCall
 from fuse.engine.describe import build_node, call_key, pinned_places, renumbered
 from fuse.engine.host_calls import HostCalls
-from fuse.trace.fitting import Range
+from fuse.trace.cpu_probe import with_probed_layout
+from fuse.trace.dynamic_scalars import Numbers
 from fuse.trace.node import Node, Trace
 from fuse.trace.reach import reach
 from fuse.trace.refusals import refusal
 from fuse.trace.source import call_path
-from fuse.trace.varying import Numbers
 from fuse.trace.views import dynamic_bounds
 
-Bounds = tuple[tuple[int, int, int], ...] | tuple[Range]
 MOST_DESCRIBED = 8192
 """Calls remembered without their values, about 2 kB each; a layer's come back with every layer."""
 
@@ -36,39 +37,31 @@ class Calls:
         self._reject = reject
         self._host_calls = host_calls
         self._numbers = numbers
-        self.described: Bounded[str, tuple[Node, tuple[int, ...]]] = Bounded(MOST_DESCRIBED)
+        self.described: Bounded[str, tuple[Node, tuple[int, ...], Made]] = Bounded(MOST_DESCRIBED)
 
-    def describe(
-        self,
-        name: str,
-        args: tuple[Any, ...],
-        operands: list[Any],
-        tensors: list[Any],
-        writes: list[Any],
-        results: list[Any],
-    ) -> tuple[Node, int, tuple[int, ...], tuple[tuple[int, Bounds], ...]] | None:
-        """The call as ``(node, random blocks, pinned places, varying places with bounds)``.
-
-        ``None`` sends it to the host.
-        """
-        call = call_key(name, args, operands, tensors, writes, results)
-        known = self.described.get(call)
+    def describe(self, call: RawCall) -> Description | None:
+        """What the call is; ``None`` sends it to the host."""
+        key = call_key(call)
+        known = self.described.get(key)
         if known is None:
-            node = build_node(
-                name, args, operands, tensors, writes, results, self._backend.has_rule
-            )
-            reason = refusal(node) or self._reject(Trace.of([(node, ())]).nodes[0])
+            inferred = build_node(call, self._backend.has_rule)
+            node, reason = inferred, refusal(inferred)
+            if reason is None:
+                node = with_probed_layout(inferred)
+                reason = self._reject(Trace.of([(node, ())]).nodes[0])
             if reason is not None:
-                self._host_calls.refuse(name, reason)
+                self._host_calls.refuse(call.name, reason)
                 return None
+            made = _made_otherwise(node, inferred)
             pinned = pinned_places(node) or self._backend.static_places(node)
-            self.described[call] = node, pinned
+            self.described[key] = node, pinned, made
         else:
-            node, pinned = renumbered(known[0], operands, tensors, writes), known[1]
+            node, pinned, made = known
+            node = renumbered(node, call)
         varied = [place for place in self._numbers.varied(node, call_path) if place not in pinned]
         bounds = [(place, self.generalise(node, place)) for place in varied]
         varying = tuple((place, found) for place, found in bounds if found is not None)
-        return node, node.blocks, pinned, varying
+        return Description(node, node.blocks, pinned, varying, made)
 
     def generalise(self, node: Node, place: int) -> Bounds | None:
         """Whether a number may vary: bounds of a view's offset, the range of a plain number.
@@ -87,3 +80,14 @@ class Calls:
             return None
         within = reach(node, place)
         return () if within is None else (within,)
+
+
+def _made_otherwise(node: Node, inferred: Node) -> Made:
+    """The outputs that are not as inferred."""
+    views = (output.view for output in node.outputs)
+    pairs = enumerate(zip(views, inferred.outputs, strict=True))
+    return tuple(
+        (number, getattr(torch, view.dtype), view.strides)
+        for number, (view, before) in pairs
+        if view != before.view
+    )

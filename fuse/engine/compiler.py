@@ -59,12 +59,12 @@ class Compiler:
         """``background`` chooses between the two ways; no thread starts yet.
 
         ``waits`` chooses the first for a while. ``doubts`` says of a chunk that could not be
-        compiled whether the backend refuses an operator of it: its streams are recorded again.
+        compiled whether an operator of it is refused: its streams are recorded again.
         """
         self.background = background
         self._beside = Beside(self._note)
         self.waits = False
-        self.doubts: Callable[[Chunk], bool] = lambda chunk: False
+        self.doubts: Callable[[Chunk, ExecutionError], bool] = lambda chunk, error: False
         self.counts = Counts()
         self._executables = executables
         self._waited: Pool[Found] = Pool(cores() - 1 if background else cores())
@@ -123,8 +123,9 @@ class Compiler:
                 progress.started(key.label)
                 try:
                     return self._executables.find(backend, chunk, key)
-                except ExecutionError:
-                    self.doubts(chunk)  # the trace is rescued, and recorded anew the next time
+                except ExecutionError as error:
+                    # Its operations are run one by one, and recorded anew the next time.
+                    self.doubts(chunk, error)
                     raise
                 finally:
                     progress.finished(key.label)
@@ -151,7 +152,7 @@ class Compiler:
         try:
             found = self._executables.find(backend, chunk, key, self._beside)
         except ExecutionError as error:
-            if self.doubts(chunk):
+            if self.doubts(chunk, error):
                 raise RefusedError(str(error)) from error
             raise
         with self._lock:
@@ -217,7 +218,7 @@ class Compiler:
 
 
 class RefusedError(ExecutionError):
-    """A chunk has an operator that the backend was presumed to run, and refuses."""
+    """A chunk has an operator that the backend was presumed to run, or its compiler to take."""
 
 
 class BackgroundCompileWarning(UserWarning):

@@ -8,11 +8,13 @@ import ml_dtypes
 import numpy as np
 import torch
 
+from fuse.backends.base import Backend
+from fuse.engine.failures import failure
+from fuse.engine.uncompiled import Kernel
 from fuse.errors import NonFiniteError, describe
-from fuse.trace.bind import bind
-from fuse.trace.functional import find_overload, qualified_name
-from fuse.trace.node import DtypeArg, HostArg, Node, NumberArg, TensorArg, Trace
-from fuse.trace.spec import View
+from fuse.trace.evaluate import HostScalars
+from fuse.trace.functional import qualified_name
+from fuse.trace.node import Node, Trace
 
 REFUSING = frozenset(
     {
@@ -90,52 +92,15 @@ def check_indices(trace: Trace, arrays: list[np.ndarray], scalars: bytes) -> Non
     node = trace.nodes[-1]
     if node.target not in REFUSING and not _divides_integers(node):
         return
-    values = {leaf.value: array for leaf, array in zip(trace.leaves, arrays, strict=True)}
-    words = np.frombuffer(scalars, np.int64)
-    positional, keyword = bind(node)
-    arguments = [_host(value, node, values, words) for value in positional]
-    options = {name: _host(value, node, values, words) for name, value in keyword.items()}
+    pairs = zip(trace.leaves, arrays, strict=True)
+    kernel = Kernel(node, {leaf.value: np.array(a) for leaf, a in pairs}, HostScalars(scalars))
     with torch.random.fork_rng(devices=[]):  # the CPU's generator is not the device's to use
-        find_overload(node.target)(*arguments, **options)
+        kernel.compute(*kernel.bound())
 
 
 def _divides_integers(node: Node) -> bool:
     results = [output.view for output in node.outputs] + [write.view for write in node.writes]
     return node.target in DIVIDING and all("int" in view.dtype for view in results)
-
-
-def _host(value: Any, node: Node, values: dict[int, np.ndarray], words: np.ndarray) -> Any:
-    if isinstance(value, TensorArg):
-        operand = node.operands[value.index]
-        slot = node.slot_of(operand.place)
-        offset = operand.view.offset if slot is None else int(words[slot])
-        return host_tensor(values.get(operand.value), operand.view, offset)
-    if isinstance(value, HostArg):
-        return torch.tensor(_number(value, node, words), dtype=getattr(torch, value.dtype))
-    if isinstance(value, NumberArg):
-        return _number(value, node, words)
-    if isinstance(value, DtypeArg):
-        return getattr(torch, value.name)
-    if isinstance(value, tuple):
-        return [_host(item, node, values, words) for item in value]
-    return value
-
-
-def _number(value: HostArg | NumberArg, node: Node, words: np.ndarray) -> Any:
-    slot = node.slot_of(value.place)
-    if slot is None:
-        return value.number
-    word = words[slot : slot + 1]
-    return float(word.view(np.float64)[0]) if isinstance(value.number, float) else int(word[0])
-
-
-def host_tensor(array: np.ndarray | None, view: View, offset: int) -> torch.Tensor:
-    """A CPU tensor, a copy, of ``view`` at ``offset`` over a buffer's array (``None``: zeros)."""
-    dtype = getattr(torch, view.dtype)
-    if array is None:
-        return torch.zeros(view.shape, dtype=dtype)
-    flat = torch.from_numpy(np.array(array).reshape(-1).view(np.uint8)).view(dtype)
-    return flat.as_strided(view.shape, view.strides, offset).clone()
 
 
 def check_finite(node: Node, arrays: list[np.ndarray]) -> None:
@@ -150,9 +115,25 @@ def check_finite(node: Node, arrays: list[np.ndarray]) -> None:
                     operator=qualified_name(node.op),
                     operands=node.describe_operands(),
                     source=node.source,
-                    remedy="look at the operands of this line; leave check='nan' to go on",
+                    hint="look at the operands of this line; leave check='nan' to go on",
                 )
             )
 
 
 _SMALL_FLOATS = (np.dtype(ml_dtypes.bfloat16),)
+
+
+def finish(backend: Backend, node: Node, results: list[Any], check: str | None) -> None:
+    """Wait for what ``node`` makes, and look at what came out."""
+    try:
+        backend.wait(results)
+    except Exception as error:
+        text = describe(
+            f"the operation failed: {error}",
+            operator=qualified_name(node.op),
+            operands=node.describe_operands(),
+            source=node.source,
+        )
+        raise failure(backend, text, error) from error
+    if check == "nan":
+        check_finite(node, [backend.get(array) for array in results])

@@ -1,6 +1,6 @@
 """From what the native core says of a call to a ``Node``.
 
-The core describes a call in plain tuples (``describe.cpp`` says which); this file gives
+The core describes a call in plain tuples (``call_description.cpp`` says which); this file gives
 them names, finds the functional target and says where each of its results goes.
 """
 
@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from fuse.backends.functions import is_function, target_of
+from fuse.engine.bridge import RawCall, RawOperand, RawResult, RawWrite
 from fuse.trace.functional import functional_name
 from fuse.trace.node import (
     DroppedArg,
@@ -27,7 +28,7 @@ from fuse.trace.random_blocks import blocks, is_random
 from fuse.trace.source import user_line
 from fuse.trace.spec import Layout, View
 
-_ARGUMENT, _NEW, _UNDEFINED, _LIST, _CONSTANT = range(5)  # trie.h, Result::Kind
+_ARGUMENT, _NEW, _UNDEFINED, _LIST, _CONSTANT = range(5)  # trie_node.h, Result::Kind
 
 
 def argument(raw: Any) -> Any:
@@ -48,14 +49,14 @@ def argument(raw: Any) -> Any:
     return DroppedArg()
 
 
-def _operand(raw: tuple[Any, ...]) -> Operand:
+def _operand(raw: RawOperand) -> Operand:
     value, dtype, shape, strides, offset, place, fresh, initialised, layout = raw
     return Operand(
         value, View(dtype, shape, strides, offset), Layout(*layout), place, fresh, initialised
     )
 
 
-def _write(raw: tuple[Any, ...], operands: tuple[Operand, ...]) -> Write:
+def _write(raw: RawWrite, operands: tuple[Operand, ...]) -> Write:
     operand, value, layout, resized = raw
     view = operands[operand].view
     if resized is not None:
@@ -65,7 +66,7 @@ def _write(raw: tuple[Any, ...], operands: tuple[Operand, ...]) -> Write:
 
 
 def _slots(
-    raw_results: list[tuple[int, int, int]],
+    raw_results: list[RawResult],
     args: tuple[Any, ...],
     outputs: int,
     writes: tuple[Write, ...],
@@ -104,28 +105,16 @@ def pinned_places(node: Node) -> tuple[int, ...]:
     return tuple(arg.place for arg in node.args if isinstance(arg, NumberArg))
 
 
-def call_key(
-    name: str,
-    args: tuple[Any, ...],
-    operands: list[tuple[Any, ...]],
-    tensors: list[tuple[Any, ...]],
-    writes: list[tuple[Any, ...]],
-    results: list[tuple[int, int, int]],
-) -> str:
-    """A described call without its value numbers: equal for calls that differ in these only."""
+def call_key(call: RawCall) -> str:
+    """A call without its value numbers: equal for calls that differ in these only."""
     numbers: dict[int, int] = {}
-    read = [(numbers.setdefault(raw[0], len(numbers)), *raw[1:]) for raw in operands]
-    made = [raw[1:] for raw in tensors]
-    written = [(raw[0], *raw[2:]) for raw in writes]
-    return repr((name, args, read, made, written, results))
+    read = [(numbers.setdefault(raw[0], len(numbers)), *raw[1:]) for raw in call.operands]
+    made = [raw[1:] for raw in call.tensors]
+    written = [(raw[0], *raw[2:]) for raw in call.writes]
+    return repr((call.name, call.args, read, made, written, call.results))
 
 
-def renumbered(
-    known: Node,
-    operands: list[tuple[Any, ...]],
-    tensors: list[tuple[Any, ...]],
-    writes: list[tuple[Any, ...]],
-) -> Node:
+def renumbered(known: Node, call: RawCall) -> Node:
     """The node of a call whose ``call_key`` is that of ``known``, with the call's own values."""
     return Node(
         op=known.op,
@@ -133,15 +122,15 @@ def renumbered(
         args=known.args,
         operands=tuple(
             Operand(raw[0], one.view, one.layout, one.place, one.fresh, one.initialised)
-            for one, raw in zip(known.operands, operands, strict=True)
+            for one, raw in zip(known.operands, call.operands, strict=True)
         ),
         outputs=tuple(
             Output(raw[0], one.view, one.layout)
-            for one, raw in zip(known.outputs, tensors, strict=True)
+            for one, raw in zip(known.outputs, call.tensors, strict=True)
         ),
         writes=tuple(
             Write(one.operand, raw[1], one.layout, one.view)
-            for one, raw in zip(known.writes, writes, strict=True)
+            for one, raw in zip(known.writes, call.writes, strict=True)
         ),
         slots=known.slots,
         blocks=known.blocks,
@@ -149,37 +138,29 @@ def renumbered(
     )
 
 
-def build_node(
-    name: str,
-    args: tuple[Any, ...],
-    operands: list[tuple[Any, ...]],
-    tensors: list[tuple[Any, ...]],
-    writes: list[tuple[Any, ...]],
-    results: list[tuple[int, int, int]],
-    has_rule: Callable[[str], bool],
-) -> Node:
-    """Return the node of a described call, with the user's source line."""
-    arguments = tuple(argument(raw) for raw in args)
+def build_node(call: RawCall, has_rule: Callable[[str], bool]) -> Node:
+    """Return the node of a call, with the user's source line."""
+    arguments = tuple(argument(raw) for raw in call.args)
     outputs = tuple(
         Output(value, View(dtype, shape, strides), Layout(*layout))
-        for value, dtype, shape, strides, layout in tensors
+        for value, dtype, shape, strides, layout in call.tensors
     )
-    target = functional_name(name, has_rule)
-    known = tuple(_operand(raw) for raw in operands)
-    written = tuple(_write(raw, known) for raw in writes)
+    target = functional_name(call.name, has_rule)
+    known = tuple(_operand(raw) for raw in call.operands)
+    written = tuple(_write(raw, known) for raw in call.writes)
     drawn = 0
     if is_random(target):
         views = [output.view for output in outputs] + [operand.view for operand in known]
         drawn = max(blocks(target, max(view.numel for view in views)), 1)
     node = Node(
-        op=name,
+        op=call.name,
         target=target,
         args=arguments,
         operands=known,
         outputs=outputs,
         writes=written,
-        slots=_slots(results, arguments, len(outputs), written),
+        slots=_slots(call.results, arguments, len(outputs), written),
         blocks=drawn,
         source=user_line(),
     )
-    return replace(node, target=target_of(node)) if is_function(name) else node
+    return replace(node, target=target_of(node)) if is_function(call.name) else node

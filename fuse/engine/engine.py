@@ -18,43 +18,28 @@ from fuse import config
 from fuse.backends.base import Backend
 from fuse.backends.registry import get_backend
 from fuse.cache.background import call_at_exit
+from fuse.engine import bridge
 from fuse.engine.arrays import Arrays
-from fuse.engine.calls import Bounds, Calls
+from fuse.engine.calls import Calls
 from fuse.engine.compiler import Counts
-from fuse.engine.debug import check_finite, check_indices
+from fuse.engine.debug import check_indices, finish
 from fuse.engine.executables import Executables, chunk_text
 from fuse.engine.failures import failure
-from fuse.engine.flight import Flight
 from fuse.engine.host_calls import HostCalls
+from fuse.engine.operation_retry import Ways, retry
 from fuse.engine.planning import Planning
-from fuse.engine.recall import Recall
-from fuse.engine.rescue import rescue
+from fuse.engine.run_ahead import RunAhead
 from fuse.engine.runnable import Runnable, Stage, Started
 from fuse.engine.targeted import Targeted
 from fuse.engine.timeline import Timeline, span
+from fuse.engine.warm_start import WarmStart
 from fuse.errors import RescueWarning, describe, in_units, warn_or_print
-from fuse.trace.functional import qualified_name
+from fuse.trace.dynamic_scalars import Numbers
 from fuse.trace.node import Node, Trace
 from fuse.trace.source import user_line
-from fuse.trace.varying import Numbers
 
 EXIT_SECONDS = 0.2
 """The longest wait at exit for chunks that run: nobody will read what they make."""
-CUT_REASONS = (
-    "host_read",
-    "synchronize",
-    "optimizer_step",
-    "repeat_mark",
-    "host_fallback",
-    "collective",
-    "mode_change",
-    "size_bound",
-    "every_operation",
-    "device_change",
-    "compiled",
-    "other_stream",
-)
-"""The closed list of why a trace is cut, numbered as in csrc/recorder.h."""
 
 
 class Engine:
@@ -64,14 +49,18 @@ class Engine:
         """Starts the backend that the settings name."""
         self.backend: Backend = get_backend(config.backend())
         self.backend.start()
-        self.chunks = self.rescued = 0
+        self.chunks = self.retried = 0
         self.host_calls = HostCalls(self.backend.name)
         # The core reports to them by these names; the user's line is the frame above.
         self.host_fallback = self.host_calls.host_fallback
         self.mode = config.mode()
         self.check: str | None = None
         self.max_operations = config.max_operations()
-        self._flight = Flight(config.in_flight_bytes(), self._await, self._done)
+        self._run_ahead = RunAhead(
+            config.in_flight_bytes(),
+            lambda arrays: self.backend.wait(arrays),
+            lambda arrays: self.backend.done(arrays),
+        )
         self.observer: Timeline | None = None
         self.inspector: Callable[[Runnable, list[Any], bytes], None] | None = None
         self.results: Callable[[list[Any]], None] | None = None  # told of what was inspected
@@ -79,7 +68,7 @@ class Engine:
         self.arrays = Arrays(self.backend)
         self.planning = Planning(self.backend, self.executables)
         self.plan, self.open_target = self.planning.plan, self.planning.open_target
-        self.recall = Recall(self.backend, self.executables)
+        self.recall = WarmStart(self.backend, self.executables)
         self._numbers = Numbers()
         self.calls = Calls(self.backend, self.planning.reject, self.host_calls, self._numbers)
         self._process = os.getpid()
@@ -112,7 +101,7 @@ class Engine:
             f"{in_units(held)} of {in_units(largest)} are in use",
             operator=operator,
             source=user_line(),
-            remedy="let go of tensors that are not needed, or compute in smaller parts",
+            hint="let go of tensors that are not needed, or compute in smaller parts",
         )
 
     @property
@@ -128,12 +117,18 @@ class Engine:
     # ---- a call never seen ------------------------------------------------------------
 
     def describe(
-        self, *call: Any
-    ) -> tuple[Node, int, tuple[int, ...], tuple[tuple[int, Bounds], ...]] | None:
+        self,
+        name: str,
+        args: tuple[Any, ...],
+        operands: list[bridge.RawOperand],
+        tensors: list[bridge.RawTensor],
+        writes: list[bridge.RawWrite],
+        results: list[bridge.RawResult],
+    ) -> bridge.Description | None:
         """What ``Calls.describe`` makes of a call; ``None`` sends it to the host."""
-        return self.calls.describe(*call)
+        return self.calls.describe(bridge.RawCall(name, args, operands, tensors, writes, results))
 
-    def generalise(self, node: Node, place: int) -> Bounds | None:
+    def generalise(self, node: Node, place: int) -> bridge.Bounds | None:
         """Whether a number may vary: see ``Calls.generalise``."""
         return self.calls.generalise(node, place)
 
@@ -169,13 +164,13 @@ class Engine:
         runnable: Runnable,
         leaves: list[Any],
         scalars: bytes,
-        reason: int,
+        reason: str,
         started: Started | None = None,
     ) -> list[Any]:
         """Run a plan; the arrays of its live values, in ascending order of value.
 
         ``leaves`` are in the trace's order; an array of another backend is replaced in the
-        list by its conversion, which the core then keeps. ``reason`` numbers the cut's reason.
+        list by its conversion, which the core then keeps. ``reason`` names the cut's reason.
         ``started`` is what ``start`` returned last for this plan and trace.
         """
         self._numbers.start()
@@ -186,19 +181,20 @@ class Engine:
             started = None
         debug = self.mode == "debug"
         if debug:
-            check_indices(runnable.plan.trace, self._on_host(leaves), scalars)
+            hosts = [np.asarray(self.backend.get(array)) for array in leaves]
+            check_indices(runnable.plan.trace, hosts, scalars)
         if self.inspector is not None:  # before the run, which may consume the leaves
             self.inspector(runnable, leaves, scalars)
         results = self._run(runnable, leaves, scalars, started)
         if self.results is not None:
             self.results(results)
         if debug:
-            self._finish(runnable, results)
+            finish(self.backend, runnable.plan.trace.nodes[-1], results, self.check)
         if self.observer is not None:
-            self.observer.traces.append((CUT_REASONS[reason], runnable))
+            self.observer.traces.append((reason, runnable))
         targeted = self.planning.targeted
         if targeted is not None and runnable.planned is not None:
-            targeted.ran(runnable.planned, CUT_REASONS[reason])
+            targeted.ran(runnable.planned, reason)
         return results
 
     def waits(self, runnable: Runnable) -> bool:
@@ -206,51 +202,38 @@ class Engine:
         pending = (stage.pending for stage in runnable.stages)
         return any(future is not None and not future.done() for future in pending)
 
-    def rescue(
+    def retry(
         self,
-        recorded: list[tuple[Node, tuple[int, ...]]],
+        recorded: bridge.Recorded,
         live: tuple[int, ...],
         leaves: list[Any],
         scalars: bytes,
         why: str,
-    ) -> tuple[list[Any], str]:
-        """What can be computed of a trace that failed: see ``rescue``.
+    ) -> bridge.Retried:
+        """What can be computed of a trace that failed: see ``operation_retry``.
 
         Also returns why the rest is lost: ``why``, what the trace's own error said, unless one
-        operation is to blame. Warns where nothing is lost: it took long.
+        operation is to blame; and the error to be raised instead of the trace's, if any. Warns
+        where nothing is lost: it took long, or something ran on the host.
         """
-        self.rescued += 1
+        self.retried += 1
         if self.arrays.earlier:
             self.arrays.convert(leaves)
-        trace = Trace.of(recorded)
-        find, uncompiled = self.planning.find, self.planning.compiler.run_uncompiled
-        arrays, text = rescue(self.backend, find, trace, live, leaves, scalars, uncompiled)
-        if all(array is not None for array in arrays):
+        ways = Ways(
+            self.backend,
+            self.planning.find,
+            self.planning.compiler.run_uncompiled,
+            self.planning.refusal,
+            self.host_calls.at_a_cut,
+        )
+        made = retry(ways, Trace.of(recorded), live, leaves, scalars)
+        if not made.fell_back and all(array is not None for array in made.arrays):
             warn_or_print(
                 f"a chunk failed, and its operations ran one by one instead: {why}",
                 RescueWarning,
                 2,
             )
-        return arrays, text or why
-
-    def _finish(self, runnable: Runnable, results: list[Any]) -> None:
-        """Debug Eager: wait, and look at what came out."""
-        node = runnable.plan.trace.nodes[-1]
-        try:
-            self.backend.wait(results)
-        except Exception as error:
-            text = describe(
-                f"the operation failed: {error}",
-                operator=qualified_name(node.op),
-                operands=node.describe_operands(),
-                source=node.source,
-            )
-            raise failure(self.backend, text, error) from error
-        if self.check == "nan":
-            check_finite(node, [self.backend.get(array) for array in results])
-
-    def _on_host(self, leaves: list[Any]) -> list[np.ndarray]:
-        return [np.asarray(self.backend.get(array)) for array in leaves]
+        return bridge.Retried(made.arrays, made.why or why, made.error)
 
     def _run(
         self, runnable: Runnable, leaves: list[Any], scalars: bytes, started: Started | None
@@ -264,7 +247,7 @@ class Engine:
         except Exception as error:
             text = chunk_text("running a chunk failed", runnable.plan.trace, error)
             raise failure(self.backend, text, error) from error
-        self._flight.add(results[runnable.token], runnable.nbytes)
+        self._run_ahead.add(results[runnable.token], runnable.nbytes)
         return results
 
     def _run_stages(
@@ -325,11 +308,11 @@ class Engine:
     def wait(self) -> None:
         """Return once everything handed on so far has been computed."""
         with span(self.observer, "reading", "synchronize"):
-            self._flight.land_all()
+            self._run_ahead.land_all()
 
     def idle(self) -> bool:
         """Whether ``wait`` would return at once."""
-        return self._flight.land_within(0.0)
+        return self._run_ahead.land_within(0.0)
 
     def watch(self, timeline: Timeline | None, waits: bool = False) -> None:
         """Write down what happens and when, until called with ``None``.
@@ -380,15 +363,9 @@ class Engine:
 
         Returns whether everything has ended: chunks, and the compiler.
         """
-        landed = self._flight.land_within(EXIT_SECONDS)
+        landed = self._run_ahead.land_within(EXIT_SECONDS)
         self.executables.cache.close()
         return landed and self.planning.compiler.is_idle()
-
-    def _await(self, arrays: list[Any]) -> None:
-        self.backend.wait(arrays)
-
-    def _done(self, arrays: list[Any]) -> bool:
-        return self.backend.done(arrays)
 
     def _save(self) -> None:
         if self._process != os.getpid():
@@ -400,7 +377,7 @@ class Engine:
         """The engine's part of ``fuse.stats()``."""
         return {
             "chunks": self.chunks,
-            "rescued_traces": self.rescued,
+            "rescued_traces": self.retried,
             **self.executables.stats(),
             "background": self.planning.compiler.stats(),
             "host_fallbacks": dict(self.host_calls.fallbacks),
@@ -408,7 +385,7 @@ class Engine:
 
     def reset_stats(self) -> None:
         """Set the counters to zero."""
-        self.chunks = self.rescued = 0
+        self.chunks = self.retried = 0
         self.host_calls.reset()
         self.planning.compiler.counts = Counts()
         self.executables.reset_stats()

@@ -7,8 +7,9 @@ from collections import Counter
 from typing import final
 
 from fuse import config
-from fuse.errors import HostFallbackError, describe
+from fuse.errors import HostFallbackError, describe, warn_or_print
 from fuse.trace.functional import qualified_name
+from fuse.trace.node import Node
 from fuse.trace.source import user_line
 
 
@@ -47,24 +48,32 @@ class HostCalls:
 
     def host_fallback(self, name: str, why: str) -> None:
         """Count an operator that runs on the host; warn once, or refuse."""
-        policy = config.host_fallback()
         reason = why or self._reasons.get(name, "its result depends on data")
-        line = user_line()
+        text = self._count(name, reason, user_line())
+        if text:
+            warnings.warn(text, HostFallbackWarning, stacklevel=2)
+
+    def at_a_cut(self, node: Node, reason: str) -> None:
+        """The same for one that was recorded: the line is the call's."""
+        text = self._count(node.op, reason, node.source)
+        if text:
+            warn_or_print(text, HostFallbackWarning, stacklevel=2)
+
+    def _count(self, name: str, reason: str, line: str) -> str:
+        """What is to be warned of, if anything."""
+        policy = config.host_fallback()
         if policy == "error":
             raise HostFallbackError(
                 describe(
                     f"the backend {self._backend!r} cannot run this: {reason}",
                     operator=qualified_name(name),
                     source=line,
-                    remedy="unset FUSE_HOST_FALLBACK=error to run it on the host",
+                    hint="unset FUSE_HOST_FALLBACK=error to run it on the host",
                 )
             )
         self.fallbacks[name] += 1
-        if policy == "warn" and name not in self.said:
-            self.said.add(name)
-            warnings.warn(
-                f"{qualified_name(name)} runs on the host ({reason}); "
-                f"first at {line or 'an unknown line'}",
-                HostFallbackWarning,
-                stacklevel=2,
-            )
+        if policy != "warn" or name in self.said:
+            return ""
+        self.said.add(name)
+        place = line or "an unknown line"
+        return f"{qualified_name(name)} runs on the host ({reason}); first at {place}"

@@ -6,16 +6,18 @@ from collections.abc import Callable, Sequence
 
 from fuse import config
 from fuse.backends.base import Backend, Chunk
+from fuse.engine.alone import refused_alone
+from fuse.engine.bridge import BoundPlan, Recorded
 from fuse.engine.compiler import Compiler
-from fuse.engine.executables import Executables, key_of
-from fuse.engine.held import HeldPlans, half_of_all_maps
-from fuse.engine.plans import Named, Plans
+from fuse.engine.executables import Executables, Found, key_of
+from fuse.engine.plan_store import Named, PlanStore
 from fuse.engine.presumed import Presumed
+from fuse.engine.resource_limits import HeldPlans, half_of_all_maps
 from fuse.engine.runnable import Bound, Runnable, bind, bound, local_chunks
+from fuse.engine.support_cache import SupportCache
 from fuse.engine.targeted import Targeted
 from fuse.engine.timeline import span
-from fuse.engine.verdicts import Verdicts
-from fuse.errors import VerifyError
+from fuse.errors import ExecutionError, VerifyError
 from fuse.plan.changing import Forms
 from fuse.plan.planner import plan as make_plan
 from fuse.trace.node import Node, Trace
@@ -37,7 +39,7 @@ class Planning:
     Attributes:
         verdicts: what the backend said of operations.
         presumed: what it is taken to run without being asked.
-        when_doubted: called, by any thread, where it refuses some of that.
+        when_doubted: called, by any thread, where it or its compiler refuses something.
         targeted: ``None``, or what is known of the program for a target.
         ahead: whether a known stream's first chunks run while the rest of it is recorded; of plans
             made from now on.
@@ -48,23 +50,27 @@ class Planning:
         self._backend = backend
         self._executables = executables
         self.compiler = Compiler(executables, in_background())
-        self.verdicts = Verdicts(backend, executables.cache)
-        self.presumed = Presumed(backend, lambda: self.compiler)
+        self.support = SupportCache(backend, executables.cache)
+        self.presumed = self._presuming()
         self.when_doubted: Callable[[], None] = lambda: None
         self.compiler.doubts = self._doubts
         self.targeted: Targeted | None = None
         self.ahead = True
-        self._plans = Plans(executables.cache)
+        self._plans = PlanStore(executables.cache)
         self._held = HeldPlans(config.memory_entries(), config.memory_bytes(), half_of_all_maps())
         self._forms = Forms()
         self._crowded = False
 
     def use(self, backend: Backend) -> None:
         """Plan for this backend, or for this one as it is now, from now on."""
-        self.verdicts.save(final=True)
+        self.support.save(final=True)
         self._backend = backend
-        self.verdicts = Verdicts(backend, self._executables.cache)
-        self.presumed = Presumed(backend, lambda: self.compiler)
+        self.support = SupportCache(backend, self._executables.cache)
+        self.presumed = self._presuming()
+
+    def _presuming(self) -> Presumed:
+        doubted = self.support.operators_refused()
+        return Presumed(self._backend, lambda: self.compiler, doubted)
 
     @property
     def whole(self) -> int | None:
@@ -87,7 +93,7 @@ class Planning:
         """Why the backend cannot run ``node``, or the target, or ``None``."""
         if self.targeted is None and self.presumed.takes(node):
             return None
-        reason = self.verdicts.reject(node)
+        reason = self.support.reject(node)
         if reason is None:
             self.presumed.learn(node)
         if reason is None and self.targeted is not None:
@@ -96,24 +102,39 @@ class Planning:
                 self.targeted.refused(node, reason)
         return reason
 
-    def _doubts(self, chunk: Chunk) -> bool:
-        """Whether a chunk that could not be compiled has what the backend refuses."""
-        refused = self.presumed.doubt(chunk, self.verdicts.reject)
+    def refusal(self, node: Node) -> str | None:
+        """Why the backend's compiler refuses ``node``, where that has been found out."""
+        return self.support.refusal(node)
+
+    def _doubts(self, chunk: Chunk, error: ExecutionError) -> bool:
+        """Whether a chunk that could not be compiled has what the backend or its compiler refuses.
+
+        The compiler is asked about its operations one by one, and what it refuses is remembered.
+        """
+        refused = self.presumed.doubt(chunk, self.support.reject)
+        if not refused:
+            blamed = refused_alone(self._backend, chunk, error, self._compile_alone)
+            for node, reason in blamed:
+                self.support.refuse(node, reason)
+            self.presumed.distrust(node.target for node, _ in blamed)
+            refused = bool(blamed)
         if refused:
             self.when_doubted()
         return refused
 
+    def _compile_alone(self, chunk: Chunk) -> Found:
+        return self._executables.find(self._backend, chunk, key_of(self._backend, chunk))
+
     def plan(
         self,
-        recorded: list[tuple[Node, tuple[int, ...]]],
+        recorded: Recorded,
         live: tuple[int, ...],
         donatable: tuple[int, ...],
         read: tuple[int, ...],
-    ) -> tuple[Runnable, bool]:
+    ) -> BoundPlan:
         """Plan and compile a trace so that the values ``live`` exist after it.
 
         The plan may consume the leaves ``donatable``; an earlier trace read the leaves ``read``.
-        With it comes whether there are too many plans now, so that streams are to be forgotten.
         """
         if self._crowded:  # at the last plan: what was to be forgotten has been since
             self._backend.give_back()
@@ -122,7 +143,7 @@ class Planning:
         self._crowded = self._held.are_too_many()
         if self._crowded:
             self._executables.cache.halve_memory()
-        return plan, self._crowded
+        return BoundPlan(plan, self._crowded)
 
     def _bound(
         self,
@@ -150,7 +171,7 @@ class Planning:
         found = self.find(local_chunks(plan, read))
         names = tuple((one.found.digest, one.found.label) for one in found)
         self._plans.save(key, self._backend, plan, names)
-        self.verdicts.save()
+        self.support.save()
         return bind(plan, found, self.ahead)
 
     def _for_target(
@@ -168,7 +189,7 @@ class Planning:
         chunks = local_chunks(plan, read)
         runnable = bind(plan, self.find(chunks), self.ahead)
         runnable.planned = targeted.add(plan, chunks, donatable, read)
-        self.verdicts.save()
+        self.support.save()
         return runnable
 
     def _named(self, stored: Named, read: tuple[int, ...]) -> list[Bound]:
@@ -206,4 +227,4 @@ class Planning:
         was asked."""
         if self.targeted is not None and config.target() is not None:
             self.targeted.finish()
-        self.verdicts.save(final=True)
+        self.support.save(final=True)

@@ -9,7 +9,7 @@ to be refused is asked about from then on, and streams are recorded anew.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import final
 
 from fuse import config
@@ -26,11 +26,14 @@ MOST_KINDS = 4096
 class Presumed:
     """What is presumed of one backend; ``doubt`` may be called by any thread."""
 
-    def __init__(self, backend: Backend, compiler: Callable[[], Compiler]) -> None:
-        """``compiler`` gives what makes executables, as it is at a call."""
+    def __init__(
+        self, backend: Backend, compiler: Callable[[], Compiler], doubted: Iterable[str] = ()
+    ) -> None:
+        """``compiler`` gives what makes executables, as it is at a call; nothing is presumed of the
+        operators ``doubted``."""
         self._backend = backend
         self._compiler = compiler
-        self._doubted: set[str] = set()
+        self._doubted: set[str] = set(doubted)
         self._asked: Bounded[tuple[object, ...], None] = Bounded(MOST_KINDS)
 
     def takes(self, node: Node) -> bool:
@@ -57,6 +60,10 @@ class Presumed:
         }
         self._doubted |= refused
         return bool(refused)
+
+    def distrust(self, operators: Iterable[str]) -> None:
+        """Presume nothing of them from now on."""
+        self._doubted.update(operators)
 
 
 def _kind(node: Node) -> tuple[object, ...]:

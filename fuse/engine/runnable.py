@@ -6,18 +6,21 @@ from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fuse.backends.base import Chunk
 from fuse.cache.key import Key
 from fuse.engine.executables import Found
-from fuse.plan.beginning import starting_points
 from fuse.plan.plan import Plan, PlannedChunk
+from fuse.plan.speculation import starting_points
 from fuse.trace.node import Leaf
 from fuse.trace.picker import Picker, picker
 from fuse.trace.renumber import renumber
+
+if TYPE_CHECKING:
+    from fuse.engine.targeted import Planned
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +89,7 @@ class Runnable:
     nbytes: int
     starts: tuple[tuple[int, int], ...]
     runs: int = 0
-    planned: Any = None
+    planned: Planned | None = None
     read: tuple[int, ...] = ()
     setting: str = ""
 

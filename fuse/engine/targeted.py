@@ -20,7 +20,7 @@ from fuse.backends.estimates import AS_IT_IS, Estimate, Variant
 from fuse.cache.key import Key
 from fuse.cache.tiered import TieredCache
 from fuse.engine.executables import compile_fields, first_line, key_of, program_fields
-from fuse.engine.plans import Plans
+from fuse.engine.plan_store import PlanStore
 from fuse.engine.pool import Pool
 from fuse.plan.plan import Plan
 from fuse.trace.node import Leaf, Node
@@ -60,7 +60,7 @@ class HostCall:
 class Targeted:
     """What is known of a program for one target. Filled under the recorder's mutex."""
 
-    def __init__(self, target: Target, cache: TieredCache, plans: Plans) -> None:
+    def __init__(self, target: Target, cache: TieredCache, plans: PlanStore) -> None:
         """Nothing is compiled yet."""
         self.target = target
         self.plans: list[Planned] = []

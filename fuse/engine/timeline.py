@@ -6,7 +6,10 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fuse.engine.runnable import Runnable
 
 KINDS = ("recording", "planning", "compiling", "loading", "executing", "reading", "writing")
 """What time goes into. ``recording`` is the program itself and the recording of its calls."""
@@ -31,7 +34,7 @@ class Timeline:
 
     def __init__(self) -> None:
         self.events: list[Event] = []
-        self.traces: list[tuple[str, Any]] = []
+        self.traces: list[tuple[str, Runnable]] = []
 
     def add(
         self, kind: str, start: float, stop: float, label: str = "", chunk: int | None = None

@@ -8,7 +8,7 @@ rules compute.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any
@@ -19,13 +19,12 @@ import torch
 from fuse.backends.base import Backend, Chunk
 from fuse.backends.registry import get_backend
 from fuse.backends.subnormals import FlushedSubnormals
-from fuse.errors import VerifyError
-from fuse.trace.bind import bind
+from fuse.trace.evaluate import Evaluator, HostScalars
 from fuse.trace.functional import MARK, find_overload, is_written, schema_of
-from fuse.trace.hidden_writes import HIDDEN_WRITES
-from fuse.trace.node import DtypeArg, HostArg, Leaf, Node, NumberArg, Operand, TensorArg
+from fuse.trace.node import HostArg, Leaf, Node, Operand, Output, Write
+from fuse.trace.operators import operator
 from fuse.trace.promote import promoted_operands, result_type
-from fuse.trace.spec import ITEMSIZE, Layout, View
+from fuse.trace.spec import ITEMSIZE, View
 
 _KERNELS = (
     "CPU",
@@ -33,12 +32,8 @@ _KERNELS = (
     "CompositeExplicitAutograd",
     "CompositeExplicitAutogradNonFunctional",
 )
-UNLIKE = frozenset({"_embedding_bag", "_embedding_bag_forward_only", "_grouped_mm"})
-"""Operators whose CPU kernels return helper results of other shapes than were recorded, or leave
-rows undefined that are zeros on the device."""
 STEPS = ("_fused_adam", "_fused_adamw", "_fused_sgd", "_fused_adagrad")
 """Optimizers' steps, whose CPU kernels do not train in half precision."""
-HIDDEN = frozenset(name.partition(".")[0] for name in HIDDEN_WRITES)
 Values = dict[int, np.ndarray]
 
 
@@ -88,7 +83,10 @@ def _computes(target: str) -> bool:
     target = _kernels_name(target)
     name = target if "::" in target else f"aten::{target}"
     schema = schema_of(target)
-    if target.partition(".")[0] in HIDDEN | UNLIKE or any(map(is_written, schema.arguments)):
+    special = operator(target)
+    if special.helpers_differ or special.undefined_rows:
+        return False
+    if special.writes or any(map(is_written, schema.arguments)):
         return False  # it writes to memory that is not its own here
     if "overrideable" in name:  # registered, but only to say that a device must override it
         return False
@@ -115,11 +113,12 @@ def _steps_in_half(node: Node) -> bool:
 def _run(backend: Backend, chunk: Chunk, scalars: bytes, arrays: Sequence[Any]) -> list[Any]:
     pairs = zip(chunk.inputs, arrays, strict=True)
     values: Values = {leaf.value: np.asarray(backend.get(array)) for leaf, array in pairs}
+    numbers = HostScalars(scalars)
     with torch.no_grad(), FlushedSubnormals():
         for node in chunk.nodes:
             try:
                 if has_kernel(node):
-                    _run_kernel(node, values, np.frombuffer(scalars, np.uint64))
+                    Kernel(node, values, numbers).evaluate()
                     continue
             except NotImplementedError:
                 pass  # its kernel does not take these dtypes
@@ -138,56 +137,39 @@ def _run_rule(node: Node, values: Values, scalars: bytes) -> None:
     values |= zip(made, found, strict=True)
 
 
-def _run_kernel(node: Node, values: Values, words: np.ndarray) -> None:
-    resolve = _resolver(node, values, words)
-    positional, keyword = bind(node)
-    results = find_overload(_kernels_name(node.target))(
-        *(resolve(value) for value in positional),
-        **{name: resolve(value) for name, value in keyword.items()},
-    )
-    found = _flat(results)
-    if len(found) < len(node.slots):
-        raise VerifyError(f"{len(found)} results for {len(node.slots)} slots of\n  {node}")
-    for slot, result in zip(node.slots, found, strict=False):
-        if slot is None:
-            continue
-        if slot < len(node.outputs):
-            output = node.outputs[slot]
-            values[output.value] = stored(None, output.layout, output.view, None, result)
-        else:
-            write = node.writes[slot - len(node.outputs)]
-            target_operand = node.operands[write.operand]
-            base = values.get(target_operand.value)
-            offset = _offset(node, target_operand, words)
-            values[write.value] = stored(base, write.layout, write.view, offset, result)
+class Kernel(Evaluator[np.ndarray]):
+    """Evaluates a node by PyTorch's CPU kernel of its target."""
 
+    for_kernel = True
 
-def _resolver(node: Node, values: Values, words: np.ndarray) -> Callable[[Any], Any]:
-    """What turns an argument of the node into what its kernel takes."""
+    def tensor(self, operand: Operand) -> torch.Tensor:
+        """The operand's view, over the memory of its value."""
+        return read(self.values.get(operand.value), operand.view, self.offset(operand))
 
-    def number(value: HostArg | NumberArg) -> Any:
-        slot = node.slot_of(value.place)
-        if slot is None:
-            return value.number
-        kind = np.float64 if isinstance(value.number, float) else np.int64
-        return words[slot : slot + 1].view(kind)[0].item()
+    def host_tensor(self, value: HostArg) -> torch.Tensor:
+        """A 0-d tensor; of a wrapped number, one that gives way to the tensors beside it."""
+        plain = torch.tensor(self.number(value), dtype=getattr(torch, value.dtype))
+        return plain.to(_dtype_beside(self.node)) if value.wrapped else plain
 
-    def resolve(value: Any) -> Any:
-        if isinstance(value, TensorArg):
-            operand = node.operands[value.index]
-            return read(values.get(operand.value), operand.view, _offset(node, operand, words))
-        if isinstance(value, HostArg):
-            plain = torch.tensor(number(value), dtype=getattr(torch, value.dtype))
-            return plain.to(_dtype_beside(node)) if value.wrapped else plain
-        if isinstance(value, NumberArg):
-            return number(value)
-        if isinstance(value, DtypeArg):
-            return getattr(torch, value.name)
-        if isinstance(value, tuple):
-            return [resolve(item) for item in value]
-        return value
+    def compute(self, positional: list[Any], keyword: dict[str, Any]) -> Any:
+        """What the kernel returns."""
+        return find_overload(_kernels_name(self.node.target))(*positional, **keyword)
 
-    return resolve
+    def write(
+        self, old: np.ndarray | None, part: Output | Write, result: Any, offset: int | None
+    ) -> np.ndarray:
+        """A fresh array: the bytes of ``old`` or zeros, the view's elements replaced."""
+        layout, view = part.layout, part.view
+        memory = np.zeros(layout.nbytes, np.uint8)
+        if old is not None:
+            kept = min(old.nbytes, memory.size)
+            memory[:kept] = old.reshape(-1).view(np.uint8)[:kept]
+        if view.numel:
+            flat = torch.from_numpy(memory).view(getattr(torch, view.dtype))
+            start = view.offset if offset is None else offset
+            window = flat.as_strided(view.shape, view.strides, start)
+            window.zero_() if result is None else window.copy_(result)
+        return memory.view(layout.dtype).reshape(layout.shape)
 
 
 def _dtype_beside(node: Node) -> torch.dtype:
@@ -207,11 +189,6 @@ def _dtype_beside(node: Node) -> torch.dtype:
     return promoted
 
 
-def _offset(node: Node, operand: Operand, words: np.ndarray) -> int:
-    slot = node.slot_of(operand.place)
-    return operand.view.offset if slot is None else int(words[slot : slot + 1].view(np.int64)[0])
-
-
 class _Memory:
     """An array's memory as one that may be written to: PyTorch warns of any other.
 
@@ -224,14 +201,14 @@ class _Memory:
         self.__array_interface__ = {**interface, "data": (interface["data"][0], False)}
 
 
-def read(array: np.ndarray | None, view: View, offset: int) -> torch.Tensor:
-    """A tensor of ``view`` at ``offset`` over an array's memory; ``None`` is zeros."""
+def read(array: np.ndarray | None, view: View, offset: int | None) -> torch.Tensor:
+    """A tensor of ``view``, or at ``offset``, over an array's memory; no array is zeros."""
     dtype = getattr(torch, view.dtype)
     if array is None or view.numel == 0:
         return torch.zeros(view.shape, dtype=dtype)
-    extent = sum((n - 1) * step for n, step in zip(view.shape, view.strides, strict=True))
-    wanted = (offset + extent + 1) * ITEMSIZE[view.dtype]
-    return _tensor(array, wanted, dtype).as_strided(view.shape, view.strides, offset)
+    start = view.offset if offset is None else offset
+    wanted = (start + view.last - view.offset + 1) * ITEMSIZE[view.dtype]
+    return _tensor(array, wanted, dtype).as_strided(view.shape, view.strides, start)
 
 
 def _tensor(array: np.ndarray, nbytes: int, dtype: torch.dtype) -> torch.Tensor:
@@ -241,35 +218,3 @@ def _tensor(array: np.ndarray, nbytes: int, dtype: torch.dtype) -> torch.Tensor:
         memory = np.concatenate([memory, np.zeros(nbytes - memory.size, np.uint8)])
     whole = memory.size - memory.size % dtype.itemsize
     return torch.from_numpy(np.asarray(_Memory(memory[:whole]))).view(dtype)
-
-
-def stored(
-    base: np.ndarray | None,
-    layout: Layout,
-    view: View,
-    offset: int | None,
-    result: torch.Tensor | None,
-) -> np.ndarray:
-    """A fresh array of ``layout``: the bytes of ``base`` or zeros, the view's elements replaced.
-
-    A gradient that a kernel leaves undefined (``None``) is zeros.
-    """
-    if result is None:
-        result = torch.zeros((), dtype=getattr(torch, view.dtype)).expand(view.shape)
-    if tuple(result.shape) != view.shape:
-        raise VerifyError(f"a kernel returned shape {tuple(result.shape)}, not {view.shape}")
-    memory = np.zeros(layout.nbytes, np.uint8)
-    if base is not None:
-        kept = min(base.nbytes, memory.size)
-        memory[:kept] = base.reshape(-1).view(np.uint8)[:kept]
-    if view.numel:
-        flat = torch.from_numpy(memory).view(getattr(torch, view.dtype))
-        start = view.offset if offset is None else offset
-        flat.as_strided(view.shape, view.strides, start).copy_(result)
-    return memory.view(layout.dtype).reshape(layout.shape)
-
-
-def _flat(results: Any) -> Sequence[Any]:
-    if not isinstance(results, (list, tuple)):
-        return [results]
-    return [item for result in results for item in _flat(result)]

@@ -58,7 +58,7 @@ def _prepare_backend(original: Any, kinds: Any) -> Any:
                 describe(
                     f"The process group's backend {backend!r} does not serve the device tpu, and "
                     "every rank would train alone",
-                    remedy="name no backend (ddp_backend=None), or stay on the CPU: "
+                    hint="name no backend (ddp_backend=None), or stay on the CPU: "
                     "Accelerator(cpu=True), TrainingArguments(use_cpu=True)",
                 )
             )

@@ -37,12 +37,12 @@ def backward(function: Function, wanted: tuple[int, ...], size: int) -> Function
 
         text = f"backward {wanted} {size} of {function.text}"
         name = f"{function.name}_backward"
-        remedy = "" if function.gradient is not None else REMEDY
-        function.derived[key] = Function(name, text, call, weak=function.weak, remedy=remedy)
+        hint = "" if function.gradient is not None else HINT
+        function.derived[key] = Function(name, text, call, weak=function.weak, hint=hint)
     return function.derived[key]
 
 
-REMEDY = (
+HINT = (
     "give fuse.kernel a gradient=, or wrap the function in jax.custom_vjp; JAX differentiates no "
     "pallas_call by itself"
 )
@@ -135,8 +135,8 @@ def tangents(function: Function, wanted: tuple[int, ...], size: int) -> Function
 
         text = f"tangents {wanted} {size} of {function.text}"
         name = f"{function.name}_tangents"
-        remedy = "wrap the function in jax.custom_jvp, which gives it one"
-        function.derived[key] = Function(name, text, call, weak=function.weak, remedy=remedy)
+        hint = "wrap the function in jax.custom_jvp, which gives it one"
+        function.derived[key] = Function(name, text, call, weak=function.weak, hint=hint)
     return function.derived[key]
 
 

@@ -65,7 +65,7 @@ class Function:
         numpy: computes the same on NumPy arrays, where there is such a function.
         gradient: ``(arrays, results, gradients of results) -> gradients of arrays``, lists all; or
             ``None``, where JAX derives it.
-        remedy: the way out that an error names where it fails.
+        hint: what to do, which an error says where it fails.
     """
 
     def __init__(
@@ -78,9 +78,9 @@ class Function:
         weak: Iterable[int] = (),
         numpy: Flat | None = None,
         gradient: Flat | None = None,
-        remedy: str = "",
+        hint: str = "",
     ) -> None:
-        self.name, self.text, self.call, self.remedy = name, text, call, remedy
+        self.name, self.text, self.call, self.hint = name, text, call, hint
         self.written, self.weak = tuple(written), frozenset(weak)
         self.numpy, self.gradient = numpy, gradient
         self.token = f"{name} {hashlib.sha256(text.encode()).hexdigest()[:20]}"
@@ -167,13 +167,11 @@ class Function:
         inner = [line for line in lines if _is_kernels(line.filename)]
         where = f" at {inner[-1].filename}:{inner[-1].lineno}" if inner else ""
         what = f"the kernel failed{where}: {type(error).__name__}: {str(error).strip()}"
-        return KernelError(self._text(what, specs, self.remedy))
+        return KernelError(self._text(what, specs, self.hint))
 
-    def _text(self, what: str, specs: Sequence[Any], remedy: str = "") -> str:
+    def _text(self, what: str, specs: Sequence[Any], hint: str = "") -> str:
         operands = [str(spec) for spec in specs]
-        return describe(
-            what, operator=self.name, operands=operands, source=user_line(), remedy=remedy
-        )
+        return describe(what, operator=self.name, operands=operands, source=user_line(), hint=hint)
 
 
 def _is_kernels(filename: str) -> bool:

@@ -122,7 +122,7 @@ def _check(function: Function, arrays: Sequence[torch.Tensor], flags: Sequence[b
                     operator=function.name,
                     operands=[str(spec) for spec in specs],
                     source=user_line(),
-                    remedy="give gradient= a function that does not, or call it on a clone()",
+                    hint="give gradient= a function that does not, or call it on a clone()",
                 )
             )
 

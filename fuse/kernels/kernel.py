@@ -261,7 +261,7 @@ class Kernel:
             weak=weak,
             numpy=numpy and (lambda *arrays: run(arrays, numpy)),
             gradient=self._general_gradient(arguments, order, names),
-            remedy=TRACED if weak else "",
+            hint=TRACED if weak else "",
         )
 
     def _general_gradient(
@@ -297,7 +297,7 @@ class Kernel:
 def _base_name(function: Any) -> str:
     name = str(getattr(getattr(function, "func", function), "__name__", ""))
     if not name.isidentifier():
-        raise KernelError(describe(f"{function!r} has no name", remedy='give name="mylib::name"'))
+        raise KernelError(describe(f"{function!r} has no name", hint='give name="mylib::name"'))
     return name
 
 

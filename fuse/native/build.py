@@ -26,6 +26,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import IO
 
 import torch
 
@@ -46,7 +47,9 @@ class Library:
     Attributes:
         label: what messages call it.
         sources: the folder of its C++, which may have folders of its own.
-        units: files of ``sources`` that are compiled, in parallel.
+        units: what is compiled by itself, in parallel: files of ``sources``, and folders, whose
+            files are compiled as one (PyTorch's headers are most of the time that a file takes)
+            but for those that are units themselves.
         links: libraries of PyTorch that it needs.
         packages: Python packages whose folder ``include`` it needs.
     """
@@ -73,7 +76,7 @@ class Library:
             raise BuildError(
                 describe(
                     f"the tpu device needs a C++ compiler, and {config.compiler()!r} was not found",
-                    remedy="install one (apt-get install g++), or name yours in CXX",
+                    hint="install one (apt-get install g++), or name yours in CXX",
                 )
             )
         return _build(self, target)
@@ -83,9 +86,10 @@ class Library:
         digest = hashlib.sha256()
         parts = [torch.__version__, sys.version, config.compiler(), *FLAGS]
         parts += [sysconfig.get_platform(), *map(importlib.metadata.version, self.packages)]
-        files = [path for folder in (self.sources, HEADERS) for path in folder.rglob("*.*")]
-        for path in sorted(path for path in files if path.suffix in (".cpp", ".h")):
-            parts += [path.name, path.read_text()]
+        for folder in (self.sources, HEADERS):
+            files = (path for path in folder.rglob("*.*") if path.suffix in (".cpp", ".h"))
+            for path in sorted(files):
+                parts += [str(path.relative_to(folder)), path.read_text()]
         for part in parts:
             digest.update(f"{len(part)}:{part}".encode())
         return digest.hexdigest()[:24]
@@ -132,7 +136,7 @@ def _private_folder(folder: Path) -> None:
         raise BuildError(
             describe(
                 f"native code cannot be stored in {folder}: {error}",
-                remedy="set FUSE_BUILD_DIR to a folder that you can write",
+                hint="set FUSE_BUILD_DIR to a folder that you can write",
             )
         ) from error
 
@@ -141,70 +145,109 @@ def _compile(library: Library, folder: Path) -> Path:
     root = Path(torch.__file__).parent
     includes = [root / "include", root / "include/torch/csrc/api/include"]
     includes.append(Path(sysconfig.get_path("include")))
-    includes += map(_headers_of, library.packages)
+    includes += map(headers_of, library.packages)
     common = [config.compiler(), *FLAGS, f"-I{library.sources}", f"-I{HEADERS}"]
     common += [f"-isystem{path}" for path in includes]
     deadline = time.monotonic() + SECONDS
-    objects = {unit: folder / f"{Path(unit).stem}.o" for unit in library.units}
+    objects = [folder / f"{number}.o" for number in range(len(library.units))]
     jobs = [
-        ([*common, "-c", str(library.sources / unit), "-o", str(made)], unit)
-        for unit, made in objects.items()
+        ([*common, "-c", str(source_of(library, unit, folder)), "-o", str(made)], unit)
+        for unit, made in zip(library.units, objects, strict=True)
     ]
     _run(library, jobs, deadline)
     made = folder / "_core.so"
-    link = [config.compiler(), "-shared", *map(str, objects.values())]
+    link = [config.compiler(), "-shared", *map(str, objects)]
     link += ["-o", str(made), f"-L{root / 'lib'}", *(f"-l{name}" for name in library.links)]
     _run(library, [(link, "linking")], deadline)
     return made
 
 
-def _run(library: Library, jobs: list[tuple[list[str], str]], deadline: float) -> None:
-    """Commands side by side, each with its name; raises ``BuildError`` for the first that fails."""
-    # Groups of their own: a compiler is several processes, which killing the first does not end.
-    running = [
-        subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, process_group=0)
-        for line, _ in jobs
-    ]
+def source_of(library: Library, unit: str, folder: Path) -> Path:
+    """The file to compile for a unit of ``library``: a folder's is written to ``folder``."""
+    given = library.sources / unit
+    if given.is_file():
+        return given
+    files = sorted(str(path.relative_to(library.sources)) for path in given.glob("*.cpp"))
+    made = folder / f"{unit.replace('/', '_')}.cpp"
+    lines = (f'#include "{file}" // NOLINT\n' for file in files if file not in library.units)
+    made.write_text("".join(lines))
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """A compiler at work on a unit; what it says goes to a file, which no pipe's size bounds."""
+
+    unit: str
+    line: list[str]
+    process: subprocess.Popen[bytes]
+    output: IO[bytes]
+
+    @staticmethod
+    def start(unit: str, line: list[str]) -> _Job:
+        output = tempfile.TemporaryFile()  # noqa: SIM115 (closed by end)
+        # A group of its own: a compiler is several processes; killing the first ends not all.
+        process = subprocess.Popen(line, stdout=output, stderr=subprocess.STDOUT, process_group=0)
+        return _Job(unit, line, process, output)
+
+    def end(self) -> None:
+        if self.process.poll() is None:
+            with suppress(ProcessLookupError):  # it has ended since
+                os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        self.output.close()
+
+
+def _run(library: Library, lines: list[tuple[list[str], str]], deadline: float) -> None:
+    """Commands side by side, each with its name, as many as there are processors.
+
+    Raises ``BuildError`` for the first that fails; the others are ended.
+    """
+    waiting, running = list(reversed(lines)), list[_Job]()
     try:
-        for process, (line, unit) in zip(running, jobs, strict=True):
-            try:
-                output, _ = process.communicate(timeout=max(0.0, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired as error:
-                raise _too_long(library, line, unit) from error
-            _check(library, process.returncode, unit, output)
+        while waiting or running:
+            while waiting and len(running) < (os.cpu_count() or 1):
+                line, unit = waiting.pop()
+                running.append(_Job.start(unit, line))
+            ended = [job for job in running if job.process.poll() is not None]
+            for job in ended:
+                _check(library, job)
+                running.remove(job)
+                job.end()
+            if not ended:
+                if time.monotonic() > deadline:
+                    raise _too_long(library, running[0])
+                time.sleep(0.02)
     finally:
-        for process in running:
-            if process.poll() is None:
-                with suppress(ProcessLookupError):  # it has ended since
-                    os.killpg(process.pid, signal.SIGKILL)
-            with process:
-                pass  # closes its pipe and reaps it, also where another unit failed first
+        for job in running:
+            job.end()
 
 
-def _too_long(library: Library, line: list[str], unit: str) -> BuildError:
+def _too_long(library: Library, job: _Job) -> BuildError:
     what = f"building {library.label} took more than {SECONDS} s"
     return BuildError(
         describe(
-            f"{what}, in {unit}:\n  {shlex.join(line)}",
-            remedy="build where less else runs, and set FUSE_BUILD_DIR to what was built there",
+            f"{what}, in {job.unit}:\n  {shlex.join(job.line)}",
+            hint="build where less else runs, and set FUSE_BUILD_DIR to what was built there",
         )
     )
 
 
-def _headers_of(package: str) -> Path:
-    """Found without importing the package, which may take a second."""
+def headers_of(package: str) -> Path:
+    """A package's C++ headers, found without importing it, which may take a second."""
     found = importlib.util.find_spec(package)
     folders = (found.submodule_search_locations if found is not None else None) or ()
     return Path(next(iter(folders), "")) / "include"
 
 
-def _check(library: Library, code: int, unit: str, output: bytes) -> None:
-    if code != 0:
-        text = output.decode(errors="replace")
+def _check(library: Library, job: _Job) -> None:
+    if job.process.returncode != 0:
+        job.output.seek(0)
+        text = job.output.read().decode(errors="replace")
         errors = [line for line in text.splitlines() if "error" in line][:8] or text[-800:]
         raise BuildError(
             describe(
-                f"building {library.label} failed in {unit}:\n{errors}",
-                remedy=f"check that {config.compiler()} knows C++20 (g++ 11 or newer)",
+                f"building {library.label} failed in {job.unit}:\n{errors}",
+                hint=f"check that {config.compiler()} knows C++20 (g++ 11 or newer)",
             )
         )

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 
 from fuse.trace.node import Node
-from fuse.trace.products import PRODUCTS
+from fuse.trace.operators import with_a
 
-ANCHORS = PRODUCTS | {
+ANCHORS = with_a("product") | {
     "convolution",
     "convolution_backward",
     "convolution_overrideable",

@@ -12,10 +12,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from fuse.plan.answer import answered
-from fuse.plan.beginning import beginning
 from fuse.plan.changing import set_apart, stretches
 from fuse.plan.check import check_plan, undefined_values
+from fuse.plan.early_output import answered
 from fuse.plan.liveness import bytes_alive, last_reads
 from fuse.plan.order import is_anchor, light_stretches, ordered
 from fuse.plan.plan import Plan, PlannedChunk
@@ -23,11 +22,13 @@ from fuse.plan.scalars import compact_scalars
 from fuse.plan.segment import (
     ANSWERED,
     BEGINNING,
+    Outline,
     Segment,
     counted_operations,
     segments,
 )
 from fuse.plan.simplify import merged
+from fuse.plan.speculation import beginning
 from fuse.trace.borders import Borders
 from fuse.trace.node import Leaf, Node, Trace
 from fuse.trace.signature import tokens
@@ -172,7 +173,7 @@ def segment(draft: Draft) -> None:
             answer = answered(nodes, draft.live, layouts, device.worth)
         if not answer and draft.elsewhere and counted <= device.whole:
             answer, reason = beginning(nodes, alive[start:stop], layouts, device.worth), BEGINNING
-        pieces = segments(
+        outline = Outline(
             tokens(nodes),
             alive[start:stop],
             light_stretches(nodes),
@@ -183,7 +184,8 @@ def segment(draft: Draft) -> None:
             more,
         )
         draft.segments += tuple(
-            replace(piece, start=start + piece.start, stop=start + piece.stop) for piece in pieces
+            replace(piece, start=start + piece.start, stop=start + piece.stop)
+            for piece in segments(outline)
         )
 
 

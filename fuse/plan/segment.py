@@ -6,7 +6,7 @@ pass and a backward pass that are short. A longer one is cut
 * where a long stretch without dense anchors begins and ends (an optimizer's update), or where
   its repeats begin if that is soon after;
 * at the borders of repeated blocks, so that equal blocks share one executable;
-* where a number is made that the program will read (``fuse.plan.answer``), short or long;
+* where a number is made that the program will read (``fuse.plan.early_output``), short or long;
 * at the peak of live bytes, where forward work turns into backward work: what is alive there
   has to exist anyway, and XLA would compute some of it a second time across the border.
 
@@ -38,9 +38,9 @@ SINGLES = 8
 """Operations on single numbers that count as one: XLA works them out beside what reads them. A
 compiled optimizer has nine for every tensor, which count its steps on the device."""
 ANSWERED = "to the number that the program will read"
-"""The reason of a chunk that ends where ``fuse.plan.answer`` says."""
+"""The reason of a chunk that ends where ``fuse.plan.early_output`` says."""
 BEGINNING = "what runs while the rest is recorded"
-"""The reason of a chunk that ends where ``fuse.plan.beginning`` says."""
+"""The reason of a chunk that ends where ``fuse.plan.speculation`` says."""
 _FOLLOWS = {ANSWERED: "what follows that number", BEGINNING: "the rest"}
 
 
@@ -53,27 +53,37 @@ class Segment:
     reason: str
 
 
-def segments(
-    tokens: Sequence[int],
-    alive: Sequence[int],
-    light: Sequence[tuple[int, int]],
-    whole: int = WHOLE,
-    answer: int = 0,
-    reason: str = ANSWERED,
-    singles: int = 0,
-    more: int = 0,
-) -> list[Segment]:
-    """Cut a trace of ``len(tokens)`` operations, ``singles`` of them on single numbers.
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """What a trace is cut by.
 
-    It counts as ``more`` than these, for what its dense anchors take to compile.
-
-    ``tokens`` are equal where operations are, ``alive`` are the bytes alive after each,
-    ``light`` the maximal stretches ``(start, stop)`` without dense anchors, and ``answer``
-    the position after which the rest may run while the program goes on, or 0; ``reason`` is
-    why it is cut there.
+    Attributes:
+        tokens: one for each operation, equal where operations are.
+        alive: the bytes alive after each.
+        light: the maximal stretches ``(start, stop)`` without dense anchors.
+        whole: operations that one chunk may have.
+        answer: the position after which the rest may run while the program goes on, or 0.
+        reason: why it is cut there.
+        singles: operations on single numbers among these.
+        more: operations that its dense anchors count as beside themselves, for what they take to
+            compile.
     """
+
+    tokens: Sequence[int]
+    alive: Sequence[int]
+    light: Sequence[tuple[int, int]]
+    whole: int = WHOLE
+    answer: int = 0
+    reason: str = ANSWERED
+    singles: int = 0
+    more: int = 0
+
+
+def segments(outline: Outline) -> list[Segment]:
+    """Cut a trace of ``len(outline.tokens)`` operations."""
+    answer, reason = outline.answer, outline.reason
     result = []
-    for piece in _pieces(tokens, alive, light, whole, answer, singles, more):
+    for piece in _pieces(outline):
         if piece.start < answer < piece.stop:
             result.append(Segment(piece.start, answer, reason))
             result.append(Segment(answer, piece.stop, f"{_FOLLOWS[reason]}; {piece.reason}"))
@@ -82,32 +92,25 @@ def segments(
     return result
 
 
-def _pieces(
-    tokens: Sequence[int],
-    alive: Sequence[int],
-    light: Sequence[tuple[int, int]],
-    whole: int,
-    answer: int,
-    singles: int,
-    more: int,
-) -> list[Segment]:
+def _pieces(outline: Outline) -> list[Segment]:
+    tokens, singles = outline.tokens, outline.singles
     total = len(tokens)
     counted = counted_operations(total, singles)
-    if counted + more <= whole:
-        text = f"the whole trace: {total} operations are within {whole}"
+    if counted + outline.more <= outline.whole:
+        text = f"the whole trace: {total} operations are within {outline.whole}"
         if counted != total:
             text += f", {singles} of them on single numbers counted as {counted - total + singles}"
         return [Segment(0, total, text)]
     smallest = SMALLEST_LIGHT * total // counted
     result: list[Segment] = []
     position = 0
-    for start, stop in light:
+    for start, stop in outline.light:
         if stop - start >= LIGHT:
             first = _after_head(start, stop, tokens, smallest)
-            result += _heavy(position, first, tokens, alive, answer, whole)
-            result += _light(first, stop, tokens, alive, smallest)
+            result += _heavy(position, first, outline)
+            result += _light(first, stop, tokens, outline.alive, smallest)
             position = stop
-    return result + _heavy(position, total, tokens, alive, answer, whole)
+    return result + _heavy(position, total, outline)
 
 
 def counted_operations(total: int, singles: int) -> int:
@@ -134,9 +137,8 @@ def _after_head(start: int, stop: int, tokens: Sequence[int], smallest: int) -> 
     return first if first - start < LIGHT else start
 
 
-def _heavy(
-    start: int, stop: int, tokens: Sequence[int], alive: Sequence[int], answer: int, whole: int
-) -> list[Segment]:
+def _heavy(start: int, stop: int, outline: Outline) -> list[Segment]:
+    tokens, alive, answer, whole = outline.tokens, outline.alive, outline.answer, outline.whole
     short = max(SHORT, SHORT * whole // WHOLE)
     if start < answer < stop and max(answer - start, stop - answer) <= short:
         return _turned(start, stop, alive, answer)

@@ -107,10 +107,10 @@ def compare(
     pair = _checked(backends)
     if (rtol is None) != (atol is None):
         raise ConfigError(
-            describe("rtol and atol are given together", remedy="give both, or neither")
+            describe("rtol and atol are given together", hint="give both, or neither")
         )
     core, engine = lazy.core(), lazy.engine()
-    core.cut(lazy.CUTS["synchronize"])
+    core.cut("synchronize")
     inspector = _Inspector(engine, pair, (rtol, atol))
     before = Counter(engine.host_calls.fallbacks)
     engine.inspector = inspector
@@ -118,7 +118,7 @@ def compare(
     core.set_tier(1)
     try:
         result = fn(*args)  # held until it has been computed: what nobody holds never is
-        core.cut(lazy.CUTS["synchronize"])
+        core.cut("synchronize")
     finally:
         engine.inspector = None
         lazy.bound_uncompiled(core, engine)
@@ -131,7 +131,7 @@ def _checked(backends: Sequence[str]) -> tuple[str, str]:
     if isinstance(backends, str) or len(backends) != 2:
         names = ", ".join(config.BACKENDS)
         raise ConfigError(
-            describe(f"backends={backends!r} are not two names", remedy=f"choose two of {names}")
+            describe(f"backends={backends!r} are not two names", hint=f"choose two of {names}")
         )
     one, other = (get_backend(name).name for name in backends)
     return one, other

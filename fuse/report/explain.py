@@ -51,7 +51,7 @@ def explain(
     settled = None
     if steady:
         settled = settle(core, engine.tier, lambda: fn(*args, **kwargs), seconds)
-    core.cut(lazy.CUTS["synchronize"])
+    core.cut("synchronize")
     engine.wait()
     before, timeline = stats(), Timeline()
     engine.watch(timeline, waits=True)
@@ -59,7 +59,7 @@ def explain(
     start = time.perf_counter()
     try:
         fn(*args, **kwargs)
-        core.cut(lazy.CUTS["synchronize"])
+        core.cut("synchronize")
     finally:
         stop = time.perf_counter()
         ran = core.watch(NOBODY)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from fuse.engine.timeline import KINDS
 from fuse.report.source_lines import code, short
-from fuse.report.target_text import size
+from fuse.report.units import size
 
 WIDTH: Final = 100
 INDENT: Final = " " * 12

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, final
 
 from fuse.engine.timeline import Timeline, recording
@@ -10,6 +9,7 @@ from fuse.plan.repeats import find_repeats
 from fuse.report.explain_full import full_text
 from fuse.report.explain_html import page
 from fuse.report.explain_text import text
+from fuse.report.page import Page
 from fuse.report.source_lines import source_lines
 from fuse.trace.signature import tokens
 from fuse.trace.spec import Layout
@@ -19,7 +19,7 @@ FOLDED = 4
 
 
 @final
-class Explanation(str):
+class Explanation(Page, str):
     """What the device did in one call, as text; also as data and as a page.
 
     ``print`` it, search it: it is a ``str``.
@@ -72,12 +72,6 @@ class Explanation(str):
     def to_html(self) -> str:
         """A page with the call's timeline and everything of the text; it loads nothing."""
         return page(self._data)
-
-    def save(self, path: str | Path) -> Path:
-        """Write ``to_html()`` to ``path``, UTF-8, replacing what is there; return the path."""
-        target = Path(path)
-        target.write_text(self.to_html(), encoding="utf-8")
-        return target
 
 
 def gather(

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fuse import config
 from fuse.report.tiers import decided, why
 
-Ran = tuple[int, int, int, Any]
-"""A segment that ran, as the core says it: its kind's number, its calls, nanoseconds if it ran
-uncompiled, and its plan if it was recorded."""
+if TYPE_CHECKING:
+    from fuse.device._core import Ran, Tier
+    from fuse.engine.engine import Engine
+    from fuse.engine.runnable import Runnable
 
 
 def segments(
     ran: list[Ran],
-    kinds: list[dict[str, Any]],
-    traces: list[tuple[str, Any]],
-    engine: Any,
+    kinds: list[Tier],
+    traces: list[tuple[str, Runnable]],
+    engine: Engine,
     recorded: bool,
 ) -> list[dict[str, Any]]:
     """What ``Explanation.to_dict`` has of them.
@@ -49,11 +50,11 @@ def segments(
     return found
 
 
-def _first(plan: Any) -> str:
+def _first(plan: Runnable | None) -> str:
     return str(plan.plan.trace.nodes[0].op) if plan is not None else ""
 
 
-def _why(kind: dict[str, Any] | None, engine: Any, recorded: bool) -> str:
+def _why(kind: Tier | None, engine: Engine, recorded: bool) -> str:
     if kind is None:
         return f"compiled: {_never_asked(engine)}"
     reason = why(kind, engine.tier)
@@ -64,7 +65,7 @@ def _why(kind: dict[str, Any] | None, engine: Any, recorded: bool) -> str:
     return f"by default it runs {tier}{' so far' if so_far else ''}: {rest}"
 
 
-def _never_asked(engine: Any) -> str:
+def _never_asked(engine: Engine) -> str:
     """Why the policy of tiers has no say in a segment."""
     if engine.mode != "fused":
         return f"the mode is {engine.mode}"

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from fuse.report.tiers import changes, decided
+
+if TYPE_CHECKING:
+    from fuse.device._core import Core, Tier
 
 LOOK_SECONDS: Final = 0.1
 """Between looks at the policy: looking takes its mutex, and so some of what is measured."""
@@ -16,7 +19,7 @@ SEEN: Final = 20
 """Segments of a kind after which one whose stream has not come back is not expected to."""
 
 
-def settle(core: Any, setting: str, call: Callable[[], object], seconds: float) -> dict[str, Any]:
+def settle(core: Core, setting: str, call: Callable[[], object], seconds: float) -> dict[str, Any]:
     """Call until nothing that a call runs is being tried or compiled, each kind of its segments
     is measured or does not come back, or the time is over.
 
@@ -50,23 +53,21 @@ def settle(core: Any, setting: str, call: Callable[[], object], seconds: float) 
             time.sleep(LOOK_SECONDS)  # the compiler needs the cores that calls would keep busy
 
 
-def _kinds(core: Any) -> dict[int, dict[str, Any]]:
+def _kinds(core: Core) -> dict[int, Tier]:
     return {kind["kind"]: kind for kind in core.tiers()}
 
 
-def _ran(kind: dict[str, Any] | None) -> int:
+def _ran(kind: Tier | None) -> int:
     return 0 if kind is None else int(sum(kind["segments"]))
 
 
-def _settled(kind: dict[str, Any]) -> bool:
+def _settled(kind: Tier) -> bool:
     if kind["tried"] or kind["entries"][1]:  # is pending
         return False
     return decided(kind) or (_ran(kind) >= SEEN and changes(kind))
 
 
-def _too_late(
-    first: dict[str, Any] | None, kind: dict[str, Any], took: float, seconds: float
-) -> bool:
+def _too_late(first: Tier | None, kind: Tier, took: float, seconds: float) -> bool:
     """Whether compiling would begin to pay after the time is over, as far as can be told."""
     if took < FORECAST_SECONDS or kind["tried"] or any(kind["entries"][1:]):
         return False
@@ -75,9 +76,7 @@ def _too_late(
     return bool(spent > 0 and took + left * took / spent > seconds)
 
 
-def _outcome(
-    calls: int, took: float, seconds: float, open_: list[dict[str, Any]]
-) -> dict[str, Any]:
+def _outcome(calls: int, took: float, seconds: float, open_: list[Tier]) -> dict[str, Any]:
     why = ""
     if open_:
         one = open_[0]

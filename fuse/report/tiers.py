@@ -6,7 +6,10 @@ kernels, or ``compiled``: recorded, fused, and run by XLA.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from fuse.device._core import Tier
 
 LISTED: Final = 20
 """Kinds of segments that ``fuse.stats()`` names."""
@@ -16,7 +19,7 @@ RETURNS: Final = 2
 """Times in a row that a stream comes by again before the policy records it."""
 
 
-def tiers(kinds: list[dict[str, Any]], setting: str) -> list[dict[str, Any]]:
+def tiers(kinds: list[Tier], setting: str) -> list[dict[str, Any]]:
     """What ``fuse.stats()["tiers"]`` is, of what the core's ``tiers`` returns.
 
     Args:
@@ -38,14 +41,14 @@ def tiers(kinds: list[dict[str, Any]], setting: str) -> list[dict[str, Any]]:
     ]
 
 
-def tier(kind: dict[str, Any], setting: str) -> str:
+def tier(kind: Tier, setting: str) -> str:
     """Where the kind's next segment runs, but for trials: uncompiled or compiled."""
     if setting != "auto":
         return setting
-    return "compiled" if kind["endless"] else str(kind["tier"])
+    return "compiled" if kind["endless"] else kind["tier"]
 
 
-def why(kind: dict[str, Any], setting: str) -> str:
+def why(kind: Tier, setting: str) -> str:
     """The tier and the reason for it, in one sentence."""
     here = tier(kind, setting)
     if setting != "auto":
@@ -60,7 +63,7 @@ def why(kind: dict[str, Any], setting: str) -> str:
     return f"uncompiled: {_undecided(kind)}"
 
 
-def _undecided(kind: dict[str, Any]) -> str:
+def _undecided(kind: Tier) -> str:
     _, pending, ready = kind["entries"]
     times = sum(kind["segments"])
     seen = f"seen {times} time{'s' if times > 1 else ''}"
@@ -74,18 +77,18 @@ def _undecided(kind: dict[str, Any]) -> str:
         return f"{seen}, its executables are there to be measured"
     if changes(kind):
         return "what follows it keeps changing"
-    spent, price = (kind[name] / 1e9 for name in ("spent_ns", "price_ns"))
+    spent, price = kind["spent_ns"] / 1e9, kind["price_ns"] / 1e9
     if spent < price:
         return f"{spent:.1f} s spent of {price:.1f} s before compiling pays"
     return f"{seen}, compiling pays, and waits for its share of the time"
 
 
-def changes(kind: dict[str, Any]) -> bool:
+def changes(kind: Tier) -> bool:
     """Whether what follows the segment's first call differs from time to time."""
     return kind["returning"] < RETURNS or not kind["returns"]
 
 
-def decided(kind: dict[str, Any]) -> bool:
+def decided(kind: Tier) -> bool:
     """Whether the policy has measured the kind, or need not."""
     return bool(kind["trials"] or kind["endless"])
 

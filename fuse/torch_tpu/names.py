@@ -107,6 +107,6 @@ _ELSEWHERE: Final = {
 
 def __getattr__(name: str) -> Any:
     if name in _ELSEWHERE:
-        reason, remedy = _ELSEWHERE[name]
-        raise UnsupportedError(describe(f"torch.tpu.{name}: {reason}", remedy=remedy))
+        reason, hint = _ELSEWHERE[name]
+        raise UnsupportedError(describe(f"torch.tpu.{name}: {reason}", hint=hint))
     raise AttributeError(f"module 'torch.tpu' has no attribute {name!r}")

@@ -133,5 +133,5 @@ MISSING: Final = {
 def __getattr__(name: str) -> Any:
     if name not in MISSING:
         raise AttributeError(f"module 'torch.tpu.ops' has no attribute {name!r}")
-    reason, remedy = MISSING[name]
-    raise AttributeError(describe(f"torch.tpu.ops.{name}: {reason}", remedy=remedy))
+    reason, hint = MISSING[name]
+    raise AttributeError(describe(f"torch.tpu.ops.{name}: {reason}", hint=hint))

@@ -50,7 +50,7 @@ class JaxOp(Kernel):
         if self._operator is None or self.donate:
             text = "a formula of PyTorch's needs an operator of single tensors that writes nothing"
             raise UnsupportedError(
-                describe(text, operator=self.name, remedy="give fuse.kernel a gradient=")
+                describe(text, operator=self.name, hint="give fuse.kernel a gradient=")
             )
         self._operator.formula = (setup_context, backward)
 
@@ -86,7 +86,7 @@ def jax_op(
             describe(
                 "a kernel of several devices cannot be an operator",
                 operator=name,
-                remedy="use torch.distributed between kernels of one device",
+                hint="use torch.distributed between kernels of one device",
             )
         )
 
@@ -104,6 +104,6 @@ def get_pallas_mesh(*_: Any, **__: Any) -> Any:
         describe(
             "a kernel runs on one device: there is no mesh of several for it",
             operator="torch.tpu.pallas.get_pallas_mesh",
-            remedy="torch.distributed.device_mesh.init_device_mesh makes one of ranks",
+            hint="torch.distributed.device_mesh.init_device_mesh makes one of ranks",
         )
     )

@@ -217,3 +217,6 @@ def register() -> torch.library.Library:
         if not known or name in _REPLACED or name in meta_nearest.TABLE:
             library.impl(name, function, allow_override=True)
     return library
+
+
+speak_unless = meta_out.speak_unless

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._prims_common import wrappers
 
 from fuse.trace.functional import find_overload, is_out
 
@@ -41,3 +42,19 @@ def _inference(name: str, functional: str) -> Callable[..., Any]:
 TABLE: dict[str, Callable[..., Any]] = {
     name: _inference(name, functional) for name, functional in _FUNCTIONAL.items()
 }
+
+
+def speak_unless(infers: Callable[[], bool]) -> None:
+    """Have PyTorch's inference in Python warn of a resized ``out=`` only where ``infers`` is false.
+
+    The recorder infers on tensors of its own, and each call warns for itself.
+    """
+    check = wrappers._resize_output_check
+    if hasattr(check, "fuse_infers"):
+        return
+
+    def checked(out: torch.Tensor, shape: Any) -> bool:
+        return tuple(out.shape) != tuple(shape) if infers() else bool(check(out, shape))
+
+    checked.fuse_infers = infers  # type: ignore[attr-defined]
+    wrappers._resize_output_check = checked

@@ -7,41 +7,12 @@ depend on nothing but the operator and its sizes, or modes and backends would dr
 
 from __future__ import annotations
 
-from fuse.trace.functional import base_name
-
-RANDOM = frozenset(
-    {
-        "bernoulli",
-        "cauchy",
-        "exponential",
-        "geometric",
-        "log_normal",
-        "multinomial",
-        "native_dropout",
-        "normal",
-        "normal_functional",
-        "rand",
-        "rand_like",
-        "randint",
-        "randint_like",
-        "randn",
-        "randn_like",
-        "random",
-        "randperm",
-        "rrelu_with_noise",
-        "rrelu_with_noise_functional",
-        "uniform",
-    }
-)
-"""Operators drawn from (seed, offset), by name without overload and in-place underscore."""
-
-BY_ELEMENT = RANDOM - {"multinomial", "randperm"}
-"""Those that make each element of a result from one word, or pair of words, alone."""
+from fuse.trace.operators import operator
 
 
 def is_random(op: str) -> bool:
     """Whether an ATen operator, with or without overload, is drawn on the device."""
-    return base_name(op) in RANDOM
+    return operator(op).draws is not None
 
 
 def blocks(op: str, numel: int) -> int:

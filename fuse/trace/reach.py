@@ -13,9 +13,9 @@ from typing import Final
 import torch
 
 from fuse.trace.bind import named
-from fuse.trace.fitting import Range, range_of, result_view
 from fuse.trace.functional import base_name
 from fuse.trace.node import Node, NumberArg, TensorArg
+from fuse.trace.scalar_range import Range, range_of, result_view
 
 _PROBABILITY: Final = (0.0, 1.0)
 _NOT_NEGATIVE: Final = (0.0, math.inf)
@@ -35,9 +35,7 @@ ACCEPTED: Final[dict[str, dict[str, tuple[float, float]]]] = {
 }
 """Operator -> argument -> the least and the largest number that its kernel accepts."""
 INTERVALS: Final = {
-    "randint": ("low", "high"),
-    "randint_like": ("low", "high"),
-    "random": ("from", "to"),
+    "random": ("from", "to"),  # randint and randint_like call it
     "uniform": ("from", "to"),
 }
 """Operators that draw between two numbers, which must not cross."""
@@ -48,18 +46,17 @@ RANKS: Final = {
 }
 """Operator -> the argument that counts along ``dim``."""
 _FEW = 2.0**31
-"""How many integers at most an interval that moves may have: so many are drawn from one word."""
+"""How many integers at most an interval that moves may have: of fewer than 2**32 each is drawn from
+one word."""
 
 
 def reach(node: Node, place: int) -> Range | None:
     """The least and the largest number at a place, and whether infinities and NaN are among them.
 
-    ``None`` where every number is.
+    ``None`` where every number is. What converts a number has no other bounds for it: no operator
+    is in the tables of both.
     """
-    fitting, accepted = range_of(node, place), _accepted(node, place)
-    if fitting is None or accepted is None:
-        return fitting or accepted
-    return max(fitting[0], accepted[0]), min(fitting[1], accepted[1]), False
+    return range_of(node, place) or _accepted(node, place)
 
 
 def outside(node: Node) -> str | None:
@@ -126,7 +123,8 @@ def _index(node: Node, name: str) -> tuple[float, float]:
     dim, first = given["dim"], next(iter(given.values()))
     shape = node.operands[first.index].view.shape if isinstance(first, TensorArg) else ()
     shape = given.get("input_sizes", shape)
-    size = float(shape[dim] if shape else 1)
+    inside = -len(shape) <= dim < len(shape)
+    size = float(shape[dim] if inside else not shape)  # 1 of a number, 0 of no dimension
     return (1.0, size) if name == "k" else (-size, size - 1)
 
 

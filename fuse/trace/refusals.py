@@ -12,66 +12,33 @@ from typing import Any
 
 import torch
 
-from fuse.trace.asked import call, read, refused
 from fuse.trace.bind import bind, named
-from fuse.trace.fitting import result_view, unfit
+from fuse.trace.cpu_probe import ask
 from fuse.trace.functional import base_name, find_overload, is_out, schema_of
 from fuse.trace.node import HostArg, Node, NumberArg, Operand, TensorArg
-from fuse.trace.products import PRODUCTS
+from fuse.trace.operators import operator
+from fuse.trace.probe_call import call, read
 from fuse.trace.promote import promoted_operands, result_type
 from fuse.trace.reach import outside
+from fuse.trace.scalar_range import result_view, unfit
 from fuse.trace.spec import View
 
 _MOST = 2**63 - 1
-ONE_DTYPE = PRODUCTS | {"vdot", "linear", "complex", "polar"}
-"""Operators whose operands must share a dtype."""
-
-
-DISTINCT = frozenset(
-    [
-        "cat",
-        "gather",
-        "index_select",
-        "kthvalue",
-        "linalg_cross",
-        "masked_scatter",
-        "mode",
-        "multinomial",
-        "take",
-    ]
-)
-"""Operators that refuse to write what they read, where pointwise ones may."""
-UPDATES = frozenset(
-    [
-        "_index_put_impl",
-        "index_add",
-        "index_copy",
-        "index_fill",
-        "index_put",
-        "index_reduce",
-        "put",
-        "scatter",
-        "scatter_add",
-        "scatter_reduce",
-    ]
-)
-"""The same, but for their first operand, which they update: in place, that is what they write."""
 
 
 def refusal(node: Node) -> str | None:
     """Why the host should decide about a call, or ``None``."""
     if any(isinstance(value, int) and value > _MOST for value in node.args):
         return "a number is past int64"
-    base = base_name(node.target)
-    if base in ONE_DTYPE and len({operand.view.dtype for operand in read(node)}) > 1:
+    if operator(node.target).one_dtype and len({operand.view.dtype for operand in read(node)}) > 1:
         return "its operands differ in dtype"
-    check = _CHECKS.get(base)
+    check = _CHECKS.get(base_name(node.target))
     if check is not None:
         positional, _ = bind(node)
         reason = check(node, positional)
         if reason is not None:
             return reason
-    return unfit(node) or outside(node) or _overlap(node) or refused(node) or _converts_out(node)
+    return unfit(node) or outside(node) or _overlap(node) or ask(node).reason or _converts_out(node)
 
 
 # ---- memory -------------------------------------------------------------------------------
@@ -94,10 +61,10 @@ def _overlap(node: Node) -> str | None:
 
 def _only_read(node: Node, written: int) -> list[Operand]:
     """The operands that must not be the one numbered ``written``."""
-    base = base_name(node.target)
-    if base not in DISTINCT and base not in UPDATES:
+    apart = operator(node.target).apart
+    if apart is None:
         return []
-    first = 1 if base in UPDATES else 0
+    first = 1 if apart == "but first" else 0
     return [o for i, o in enumerate(node.operands) if i >= first and i != written]
 
 
@@ -110,17 +77,6 @@ def _repeats(view: View) -> bool:
     return bool(view.numel) and any(size > 1 and step == 0 for size, step in _dims(view))
 
 
-def _is_dense(view: View) -> bool:
-    """Whether the view's elements fill one block of memory, in any order."""
-    expected = 1
-    for size, step in sorted(_dims(view), key=lambda pair: pair[1]):
-        if size != 1:
-            if step != expected:
-                return False
-            expected *= size
-    return True
-
-
 def _same(one: Operand, other: Operand) -> bool:
     return one.value == other.value and one.view == other.view
 
@@ -130,7 +86,7 @@ def _overlaps_partly(one: Operand, other: Operand) -> bool:
     if one.value != other.value or one.view == other.view or one.view.dtype != other.view.dtype:
         return False
     a, b = one.view, other.view
-    if not a.numel or not b.numel or not _is_dense(a) or not _is_dense(b):
+    if not a.numel or not b.numel or not a.is_block or not b.is_block:
         return False
     same = a.offset == b.offset and a.numel == b.numel
     if same:
@@ -253,28 +209,19 @@ def _convolution(node: Node, arguments: list[Any]) -> str | None:
     return None
 
 
+def _spread(node: Node, arguments: list[Any]) -> str | None:
+    """The CPU's kernel writes as many numbers as ``out=`` has into it, whatever its shape."""
+    for write in node.writes:
+        given = node.operands[write.operand].view
+        if given.shape != write.view.shape and given.numel == write.view.numel:
+            return "out= has as many elements in another shape, which it keeps"
+    return None
+
+
 # ---- out= of another dtype ----------------------------------------------------------------
 
-CONVERTS = frozenset(["cat", "cumprod", "cumsum", "linalg_vector_norm", "mean", "prod", "stack"])
-"""Operators beside the pointwise ones whose kernels convert to the dtype of ``out=``."""
-STRICT = frozenset(
-    [
-        "complex",
-        "conj_physical",
-        "frexp",
-        "heaviside",
-        "isin",
-        "nan_to_num",
-        "neg",
-        "polar",
-        "round",
-    ]
-)
-"""Pointwise operators that do not."""
 STRICT_OVERLOADS = frozenset(["clamp", "clamp_max", "clamp_min"])
-"""The same, of whose overloads only these do not: those that take numbers."""
-TRUTHS = frozenset(["all", "any"])
-"""Operators whose results are not of their operands' dtype, but for bytes."""
+"""Pointwise operators that do not, where they take numbers."""
 
 
 def _converts_out(node: Node) -> str | None:
@@ -282,14 +229,15 @@ def _converts_out(node: Node) -> str | None:
     outs = [is_out(argument) for argument in schema_of(node.op).arguments]
     if not any(outs) or not read(node):  # a factory's dtype is that of its out=
         return None
-    base = base_name(node.target)
-    pointwise = torch.Tag.pointwise in find_overload(node.op).tags
-    strict = base in STRICT or node.target in STRICT_OVERLOADS
-    if base in CONVERTS or pointwise and not strict:
+    special = operator(node.target)
+    converts = special.converts_out
+    if converts is None and node.target not in STRICT_OVERLOADS:
+        converts = torch.Tag.pointwise in find_overload(node.op).tags
+    if converts:
         return None
     given = [write.view.dtype for write in node.writes]
     promoted = result_type(promoted_operands(node))
-    as_promoted = base not in TRUTHS and all(dtype == promoted for dtype in given)
+    as_promoted = not special.truths and all(dtype == promoted for dtype in given)
     if as_promoted or node.target == node.op:
         return None
     try:
@@ -304,7 +252,8 @@ def _converts_out(node: Node) -> str | None:
     return "out= has another dtype than the result" if given != expected else None
 
 
-def _on_meta(view: View) -> torch.Tensor:
+def _on_meta(operand: Operand) -> torch.Tensor:
+    view = operand.view
     dtype = getattr(torch, view.dtype)
     return torch.empty_strided(view.shape, view.strides, dtype=dtype, device="meta")
 
@@ -313,13 +262,17 @@ _CHECKS: dict[str, Callable[[Node, list[Any]], str | None]] = {
     "_index_put_impl": _index_put,
     "_unsafe_index_put": _index_put,
     "add": _sum,
+    "arange": _spread,
     "bucketize": _bucketize,
     "convolution": _convolution,
     "convolution_overrideable": _convolution,
     "index_add": _index_add,
     "index_put": _index_put,
+    "linspace": _spread,
+    "logspace": _spread,
     "masked_scatter": _masked_scatter,
     "multinomial": _multinomial,
+    "range": _spread,
     "rsub": _difference,
     "sub": _difference,
     "random": _random,

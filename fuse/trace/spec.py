@@ -47,6 +47,15 @@ def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(strides)
 
 
+def physical_shape(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
+    """The sizes of a dense tensor in their order in memory, as ``physical_shape`` in buffer.cpp."""
+    if strides == contiguous_strides(shape):
+        return shape
+    # Dimensions of one element first: their strides say nothing.
+    outermost = [math.inf if size == 1 else step for size, step in zip(shape, strides, strict=True)]
+    return tuple(shape[dim] for dim in sorted(range(len(shape)), key=lambda dim: -outermost[dim]))
+
+
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
     """A tensor's logical shape and dtype, with no storage behind it."""
@@ -102,6 +111,17 @@ class View:
         """The place in memory of the last element; of a view without elements it says nothing."""
         spans = zip(self.shape, self.strides, strict=True)
         return self.offset + sum((size - 1) * stride for size, stride in spans)
+
+    @property
+    def is_block(self) -> bool:
+        """Whether the elements fill one block of memory, in any order."""
+        expected = 1
+        for step, size in sorted(zip(self.strides, self.shape, strict=True)):
+            if size != 1:
+                if step != expected:
+                    return False
+                expected *= max(size, 1)
+        return True
 
     def covers(self, layout: Layout) -> bool:
         """Whether this is all of the buffer's array as it lies, of whichever shape."""

@@ -17,10 +17,10 @@ import pytest
 import torch
 
 import fuse.backends.numpy.rules  # noqa: F401  (fills the table of rules)
-from fuse.backends.numpy.interpret import flatten
 from fuse.backends.numpy.rules import registry
 from fuse.backends.numpy.rules.context import RuleContext, convert
 from fuse.backends.numpy.rules.registry import REFUSALS, Unsupported
+from fuse.trace.evaluate import flatten
 from fuse.trace.spec import TensorSpec
 from tests.backends import rule_harness
 from tests.backends.rule_harness import Recording, bind, find, promote, to_numpy

@@ -36,13 +36,17 @@ TOLERANCE = {
     torch.complex64: (1e-4, 1e-5),
 }
 
-GONE = set() if hasattr(torch.ops.aten, "cholesky") else {"cholesky"}  # from PyTorch 2.15 on
+# Not in every PyTorch that is supported: gone from 2.15 on; new after 2.11.
+LANCZOS = {f"_upsample_lanczos2d_aa{form}" for form in ("", ".vec", "_backward")}
+GONE = {n for n in {"cholesky", *LANCZOS} if not hasattr(torch.ops.aten, n.split(".")[0])}
 
 
-def on_tpu(monkeypatch: pytest.MonkeyPatch, context: Callable[..., RuleContext]) -> None:
-    """Let what follows run rules in contexts of a TPU, on this platform."""
-    tpu = functools.partial(context, platform=Platform("tpu"))
-    monkeypatch.setattr(sys.modules[__name__], "RuleContext", tpu)
+def on_platform(
+    name: str, monkeypatch: pytest.MonkeyPatch, context: Callable[..., RuleContext]
+) -> None:
+    """Let what follows run rules in contexts of another platform, "gpu" or "tpu", on this one."""
+    there = functools.partial(context, platform=Platform(name))
+    monkeypatch.setattr(sys.modules[__name__], "RuleContext", there)
 
 
 class Recording(dict[str, Callable[..., Any]]):

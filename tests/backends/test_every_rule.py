@@ -7,6 +7,7 @@ called every rule (``unreached``). What is asked here is that no family was forg
 from __future__ import annotations
 
 import ast
+import inspect
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import pytest
 from fuse.backends.numpy.rules import registry as numpy_registry
 from fuse.backends.xla.rules import registry as xla_registry
 from tests.backends import rule_harness
-from tests.backends.rule_harness import Recording, module_of
+from tests.backends.rule_harness import DROPPED, Recording, find, module_of
 
 FOLDER = Path(__file__).parent
 TABLES = {"xla": ("test_rules_*.py", xla_registry), "numpy": ("test_numpy_*.py", numpy_registry)}
@@ -53,6 +54,35 @@ def test_an_operator_has_one_rule(backend: str, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.delitem(registry.RULES, "relu")
     with pytest.raises(ValueError, match=f"^operator aten::relu has two {name} rules$"):
         registry.rule("relu", "relu")(lambda ctx, x: x)
+
+
+def defaults(name: str, rule: Callable[..., Any]) -> Iterator[tuple[str, Any, Any]]:
+    """Arguments that both the rule and the schema have a default for, and the two defaults."""
+    taken = [one for one in find(name)._schema.arguments if one.name not in DROPPED]
+    positional = [one for one in taken if not one.kwarg_only]
+    for at, own in enumerate(
+        list(inspect.signature(rule, follow_wrapped=False).parameters.values())[1:]
+    ):
+        if own.kind is own.KEYWORD_ONLY:
+            found = next((one for one in taken if one.name == own.name), None)
+        else:
+            found = positional[at] if at < len(positional) else None
+        if found is not None and found.has_default_value() and own.default is not own.empty:
+            wanted = found.default_value
+            yield own.name, own.default, tuple(wanted) if isinstance(wanted, list) else wanted
+
+
+@pytest.mark.parametrize("backend", TABLES)
+def test_defaults_of_rules_are_the_schemas(backend: str) -> None:
+    rules = {
+        name: rule
+        for name, rule in TABLES[backend][1].RULES.items()
+        if name not in rule_harness.GONE
+    }
+    found = [(name, *one) for name, rule in rules.items() for one in defaults(name, rule)]
+    assert len(found) > 200
+    # Of no dimensions and of None, both mean all of them.
+    assert [one for one in found if (one[2] or None) != (one[3] or None)] == []
 
 
 def test_a_rule_that_nobody_called_is_named() -> None:

@@ -12,11 +12,11 @@ import fuse.backends.xla.rules  # noqa: F401  (fills its table)
 from fuse.backends.base import Chunk
 from fuse.backends.numpy import views
 from fuse.backends.numpy.backend import create
-from fuse.backends.numpy.interpret import Scalars
 from fuse.backends.numpy.rules.context import convert
 from fuse.backends.numpy.rules.registry import RULES, rule
 from fuse.backends.xla.rules.registry import RULES as XLA_RULES
 from fuse.errors import VerifyError
+from fuse.trace.evaluate import HostScalars
 from fuse.trace.node import Leaf, Node, NumberArg, Operand, Output, TensorArg, Write
 from fuse.trace.spec import Layout, View
 
@@ -96,7 +96,7 @@ def test_no_write_leaves_its_buffer() -> None:
 def test_words_are_read_as_what_they_are() -> None:
     words = np.array([2**64 - 1, 0], np.uint64)
     words[1:] = np.array([0.25]).view(np.uint64)
-    scalars = Scalars(words.tobytes())
+    scalars = HostScalars(words.tobytes())
     assert (scalars.unsigned(0), scalars.integer(0)) == (2**64 - 1, -1)
     assert scalars.number(1, like=1.0) == 0.25
 

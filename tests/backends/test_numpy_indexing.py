@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from fuse.backends.numpy.rules.registry import REFUSALS
+from fuse.backends.numpy.rules.registry import REFUSALS, RULES, RuleContext
+from fuse.trace.spec import TensorSpec
 from tests.backends import test_rules_indexing
 from tests.backends.numpy_harness import adopt, check, to_array, unreached
 
@@ -23,6 +24,21 @@ adopt(
 
 x, cube, scalar = test_rules_indexing.x, test_rules_indexing.cube, test_rules_indexing.scalar
 bags, mask = test_rules_indexing.bags, test_rules_indexing.mask
+
+
+def test_the_sizes_of_bags_have_the_length_that_was_inferred() -> None:
+    """PyTorch's meta kernel counts the last offset as a bag, its CPU kernel does not."""
+    table, ends = test_rules_indexing.table, torch.tensor([0, 2, 2, 6])
+    for mode, sizes in ((1, [2, 0, 4, 0]), (1, [2, 0, 4]), (2, [2, 0, 4, 0])):
+        call = (False, mode, False, None, True, -1)
+        made = torch.ops.aten._embedding_bag(table, bags, ends, *call)
+        shapes = [tuple(one.shape) for one in made]
+        shapes[2] = (len(sizes),)
+        names = [str(one.dtype).removeprefix("torch.") for one in made]
+        context = RuleContext(tuple(map(TensorSpec, names, shapes)), "float32")
+        found = RULES["_embedding_bag"](context, *map(to_array, (table, bags, ends)), *call)
+        assert found[2].tolist() == sizes
+        assert [one.shape for one in found] == shapes
 
 
 def test_mask_among_several_indices() -> None:

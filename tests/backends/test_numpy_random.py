@@ -8,8 +8,8 @@ import ml_dtypes  # noqa: F401  (registers bfloat16 with NumPy)
 import numpy as np
 
 from fuse.backends.numpy import philox
-from fuse.backends.numpy.interpret import flatten
 from fuse.backends.numpy.rules.context import RuleContext, convert
+from fuse.trace.evaluate import flatten
 from fuse.trace.spec import TensorSpec
 from tests.backends import test_rules_random
 from tests.backends.numpy_harness import RULES, adopt, unreached

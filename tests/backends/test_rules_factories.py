@@ -99,9 +99,11 @@ case("_to_copy", torch.tensor([0j, 1j, 2 - 1j, complex(NAN, 0)]), dtype=BOOL)
 case("_to_copy", torch.tensor([0.0, NAN, 1e-30, -0.0]), dtype=BOOL)
 # Outside the integer's range C++ leaves the result open; these are what x86 gives.
 HUGE = torch.tensor([NAN, INF, -INF, 300.0, -1.5, 3e9, -3e9, 1e20, 70000.0, -129.0])
+LIMITS = torch.tensor([sign * 2.0**bits for bits in (7, 8, 15, 31, 63) for sign in (-1, 1)])
 for target in (I8, U8, I16, I32, I64):
     case("_to_copy", HUGE, dtype=target)
     case("_to_copy", HUGE.double(), dtype=target)
+    case("_to_copy", LIMITS, dtype=target)
     case("_to_copy", torch.tensor([2**40 + 7, -1, 300, -(2**63)]), dtype=target)
 case("_to_copy", VALUES.abs(), dtype=torch.uint16)
 case("_to_copy", VALUES.abs(), dtype=torch.uint32)

@@ -9,8 +9,8 @@ import jax
 import pytest
 import torch
 
-from fuse.backends.xla.emit import flatten
 from fuse.backends.xla.rules.registry import RuleContext
+from fuse.trace.evaluate import flatten
 from tests.backends.rule_harness import RULES, bind, find, run, to_array, to_tensor, unreached
 
 ADAM = {

@@ -67,6 +67,9 @@ def test_cholesky(upper: bool, dtype: torch.dtype) -> None:
     check("cholesky_inverse", factor, upper)
     check("cholesky_solve", r(2, 4, 3, dtype=dtype), factor, upper)
     check("_cholesky_solve_helper", r(2, 4, 3, dtype=dtype), factor, upper)
+    batches = torch.stack([factor[0], factor[1], factor[0]]).reshape(3, 1, 4, 4)
+    check("cholesky_inverse", batches, upper)
+    check("cholesky_solve", r(3, 1, 4, 2, dtype=dtype), batches, upper)
 
 
 def test_cholesky_says_where_it_failed() -> None:

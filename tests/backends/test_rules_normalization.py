@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fuse.backends.xla.rules.registry import RuleContext
-from fuse.trace.hidden_writes import HIDDEN_WRITES
+from fuse.trace.operators import operator
 from fuse.trace.spec import TensorSpec
 from tests.backends.rule_harness import RULES, check, find, to_array, to_tensor, unreached
 
@@ -134,7 +134,7 @@ def test_batch_norm_without_running_statistics_has_none_to_return() -> None:
 
 def test_batch_norm_is_listed_as_a_hidden_write_of_its_running_statistics() -> None:
     arguments = find("native_batch_norm")._schema.arguments
-    written = [arguments[i].name for i in HIDDEN_WRITES["native_batch_norm"]]
+    written = [arguments[i].name for i in operator("native_batch_norm").writes]
     assert written == ["running_mean", "running_var"]
     assert all(argument.alias_info is None for argument in arguments)
 

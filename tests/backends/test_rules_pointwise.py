@@ -115,7 +115,7 @@ case("remainder.Scalar_Tensor", -7.5, REALS)
 
 # --- powers ------------------------------------------------------------------
 
-for exponent in (0, 1, 2, 3, 4, 7, 0.5, 1.5, -0.5, -1, -2, -3.0, 2.0, INF, NAN):
+for exponent in (0, 1, 2, 3, 4, 7, 0.5, 1.5, 2.5, 0.3, -1.5, -0.5, -1, -2, -3.0, 2.0, INF, NAN):
     case("pow.Tensor_Scalar", REALS, exponent)
 for exponent in (0, 1, 2, 5, 63, 0.5, -1.0):
     case("pow.Tensor_Scalar", INTS, exponent)
@@ -408,6 +408,14 @@ def test_integer_to_negative_power_is_refused() -> None:
     context = RuleContext(out=(TensorSpec("int64", (1,)),), result_type="int64")
     with pytest.raises(Unsupported, match="negative power"):
         RULES["pow.Tensor_Scalar"](context, np.array([2]), -1)
+
+
+@pytest.mark.parametrize("name", ("maximum", "minimum"))
+def test_of_zeros_of_two_signs_the_first(name: str) -> None:
+    zeros = torch.tensor([0.0, -0.0])
+    for x, y in ((zeros, zeros.flip(0)), (zeros, zeros)):
+        (found,), (expected,) = run(name, x, y)
+        assert torch.equal(found.signbit(), expected.signbit())
 
 
 def test_complex_logaddexp() -> None:

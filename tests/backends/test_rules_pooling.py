@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fuse.backends.xla.platform import Platform
 from fuse.backends.xla.rules.registry import RuleContext
@@ -130,6 +132,58 @@ def test_average_backward(
     check(f"{name}_backward", grad, x, *options)
 
 
+@st.composite
+def pools(draw: st.DrawFn) -> tuple[torch.Tensor, list[int], list[int], list[int], list[int]]:
+    """An input, then kernel, stride, padding and dilation, of two or three dimensions."""
+    dims = draw(st.integers(2, 3))
+
+    def each(least: int, most: int) -> list[int]:
+        return [draw(st.integers(least, most)) for _ in range(dims)]
+
+    kernel = each(1, 4)
+    if draw(st.integers(0, 7)) == 0:  # past the number of slices that are added one by one
+        kernel[-1] = 33
+    stride = draw(st.sampled_from(([], kernel, each(1, 4))))
+    padding = [draw(st.integers(0, size // 2)) for size in kernel]
+    lead = draw(st.sampled_from(((2,), (1, 2))))
+    return r(*lead, *each(1, 9)), kernel, stride, padding, each(1, 2)
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(pool=pools(), ceil=st.booleans())
+def test_any_maximum(pool: Any, ceil: bool) -> None:
+    """Windows that hang over the end, with ``ceil``, and windows of padding alone among them."""
+    x, *options = pool
+    dims = len(options[0])
+    name = f"max_pool{dims}d_with_indices"
+    try:
+        values, indices = getattr(torch.ops.aten, name)(x, *options, ceil)
+    except RuntimeError:  # no window fits
+        return
+    check(name, x, *options, ceil)
+    if indices.max() < x.flatten(-dims).shape[-1]:  # else PyTorch's own writes anywhere
+        check(f"{name}_backward", torch.randn_like(values), x, *options, ceil, indices)
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(
+    pool=pools(),
+    ceil=st.booleans(),
+    include=st.booleans(),
+    divisor=st.sampled_from((None, None, 3, -2)),
+)
+def test_any_average(pool: Any, ceil: bool, include: bool, divisor: int | None) -> None:
+    """Divisors of windows that hang over the end, or the padding after it."""
+    x, kernel, stride, padding, _ = pool
+    name, options = f"avg_pool{len(kernel)}d", [kernel, stride, padding, ceil, include, divisor]
+    try:
+        values = getattr(torch.ops.aten, name)(x, *options)
+    except RuntimeError:  # no window fits
+        return
+    check(name, x, *options)
+    check(f"{name}_backward", torch.randn_like(values), x, *options)
+
+
 ADAPTIVE: list[tuple[tuple[int, ...], list[int]]] = [
     ((2, 3, 8, 6), [4, 3]),
     ((2, 3, 8, 6), [1, 1]),
@@ -137,6 +191,8 @@ ADAPTIVE: list[tuple[tuple[int, ...], list[int]]] = [
     ((3, 7, 5), [3, 9]),
     ((2, 2, 5, 6, 4), [2, 3, 4]),
     ((2, 5, 6, 4), [1, 4, 3]),
+    ((1, 1, 5, 4), [1, 1]),
+    ((0, 3, 8, 6), [4, 3]),
 ]
 
 
@@ -178,6 +234,16 @@ def test_fractional(lead: tuple[int, ...]) -> None:
     check("fractional_max_pool3d", x, *wide, samples)
     values, indices = torch.ops.aten.fractional_max_pool3d(x, *wide, samples)
     check("fractional_max_pool3d_backward", torch.randn_like(values), x, *wide, indices)
+
+
+@pytest.mark.parametrize("fill", (NAN, -INF, 1.0))
+def test_other_maxima_of_equal_elements(fill: float) -> None:
+    x = torch.full((2, 3, 9, 8), fill)
+    check("adaptive_max_pool2d", x, [4, 3])
+    check("fractional_max_pool2d", x, [2, 3], [4, 3], torch.rand(2, 3, 2))
+    x[0, 0, 2:4, 3] = NAN
+    check("adaptive_max_pool2d", x, [4, 3])
+    check("fractional_max_pool2d", x, [2, 3], [4, 3], torch.rand(2, 3, 2))
 
 
 def test_empty_batch() -> None:

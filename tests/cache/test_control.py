@@ -38,14 +38,14 @@ def at(tmp_path: Path) -> Path:
 
 
 def used(cache: TieredCache) -> list[str]:
-    return [stored.digest for stored in cache.level("disk").tier.store.contents()]
+    return [stored.digest for stored in cache.tier("disk").store.contents()]
 
 
 def test_list_shows_newest_first_and_what_is_wrong(at: Path) -> None:
     bad = at / "entries" / name_of(KEYS[0].digest)
     bad.write_bytes(b"nothing of the sort, and long enough to hold a whole prefix, indeed")
     os.utime(bad, ns=(0, 0))
-    listed = listing(open_at(at).level("disk"))
+    listed = listing(open_at(at).tier("disk"))
     assert [item.stored.digest for item in listed] == [key.digest for key in reversed(KEYS)]
     assert [item.problem for item in listed] == ["", "", "", "", "magic"]
     header = listed[0].header
@@ -59,21 +59,21 @@ def test_list_reads_headers_of_any_length(tmp_path: Path) -> None:
     cache = open_at(tmp_path / "long")
     Maker()(cache, key)
     cache.flush()
-    (listed,) = listing(cache.level("disk"))
+    (listed,) = listing(cache.tier("disk"))
     assert listed.header is not None and listed.header.key == key
     cache.close()
 
 
 def test_clear_and_prune(at: Path) -> None:
     cache = open_at(at)
-    level = cache.level("disk")
-    size = sum(stored.size for stored in level.tier.store.contents())
+    tier = cache.tier("disk")
+    size = sum(stored.size for stored in tier.store.contents())
     (at / "leases" / "dead.lease").touch()
-    assert prune(level, size // 5 * 2 + 10, at) == 3
+    assert prune(tier, size // 5 * 2 + 10, at) == 3
     assert used(cache) == [key.digest for key in KEYS[3:]]
     assert list((at / "leases").iterdir()) == []
-    assert clear(level) == 2
-    assert used(cache) == [] and listing(level) == []
+    assert clear(tier) == 2
+    assert used(cache) == [] and listing(tier) == []
 
 
 def test_verify_finds_counts_and_removes_damage(at: Path) -> None:
@@ -84,19 +84,19 @@ def test_verify_finds_counts_and_removes_damage(at: Path) -> None:
     (entries / name_of(KEYS[2].digest)).write_bytes(
         (entries / name_of(KEYS[3].digest)).read_bytes()
     )
-    level = open_at(at).level("disk")
-    found = verify(level)
+    tier = open_at(at).tier("disk")
+    found = verify(tier)
     assert found.sound == 3 and found.foreign == ["notes.txt"]
     assert found.rejected == {KEYS[1].digest: "truncated", KEYS[2].digest: "swapped"}
-    assert level.counters.snapshot()["rejections"] == {"truncated": 1, "swapped": 1}
+    assert tier.counters.snapshot()["rejections"] == {"truncated": 1, "swapped": 1}
     assert not path.exists() and (entries / "notes.txt").exists()
-    assert verify(level).rejected == {}
+    assert verify(tier).rejected == {}
 
 
 def test_verify_of_a_reader_removes_nothing(at: Path) -> None:
     path = at / "entries" / name_of(KEYS[1].digest)
     path.write_bytes(path.read_bytes()[:-3])
-    assert len(verify(open_at(at, mode="read-only").level("disk")).rejected) == 1
+    assert len(verify(open_at(at, mode="read-only").tier("disk")).rejected) == 1
     assert path.exists()
 
 
@@ -109,12 +109,12 @@ def test_a_bundle_carries_a_workload(at: Path, tmp_path: Path, secret: bytes | N
     job.close()
     digests = read_record(record)
     assert digests == [KEYS[3].digest, KEYS[1].digest]
-    written = export_bundle(bundle, [job.level("disk")], digests=digests, secret=secret)
+    written = export_bundle(bundle, [job.tier("disk")], digests=digests, secret=secret)
     assert written.digests == digests and written.size == 2000
     assert (written.missing, written.rejected) == ([], {})
 
     cache = open_at(tmp_path / "empty", mode="only")
-    taken = import_bundle(bundle, cache.level("disk"), secret=secret)
+    taken = import_bundle(bundle, cache.tier("disk"), secret=secret)
     assert taken.digests == digests and taken.rejected == {}
     maker = Maker()
     maker(cache, KEYS[3])
@@ -125,7 +125,7 @@ def test_a_bundle_carries_a_workload(at: Path, tmp_path: Path, secret: bytes | N
 
 
 def test_without_a_record_everything_is_exported(at: Path, tmp_path: Path) -> None:
-    report = export_bundle(tmp_path / "all.zip", [open_at(at).level("disk")])
+    report = export_bundle(tmp_path / "all.zip", [open_at(at).tier("disk")])
     assert set(report.digests) == {key.digest for key in KEYS}
     assert list(tmp_path.glob(".tmp-*")) == []
 
@@ -142,7 +142,7 @@ def test_an_export_looks_in_every_tier_and_tells_what_is_missing(at: Path, tmp_p
     path.write_bytes(path.read_bytes()[:-1])
     report = export_bundle(
         tmp_path / "b.zip",
-        [cache.level("disk"), cache.level("shared")],
+        [cache.tier("disk"), cache.tier("shared")],
         digests=[extra.digest, absent.digest, KEYS[0].digest, KEYS[1].digest],
     )
     assert report.digests == [extra.digest, KEYS[1].digest]
@@ -151,14 +151,14 @@ def test_an_export_looks_in_every_tier_and_tells_what_is_missing(at: Path, tmp_p
 
 
 def test_an_import_with_a_key_takes_signed_entries_only(at: Path, tmp_path: Path) -> None:
-    level = open_at(at).level("disk")
-    export_bundle(tmp_path / "plain.zip", [level])
-    export_bundle(tmp_path / "other.zip", [level], secret=b"another key of sufficient length")
-    target = open_at(tmp_path / "target").level("disk")
+    tier = open_at(at).tier("disk")
+    export_bundle(tmp_path / "plain.zip", [tier])
+    export_bundle(tmp_path / "other.zip", [tier], secret=b"another key of sufficient length")
+    target = open_at(tmp_path / "target").tier("disk")
     for name, reason in (("plain.zip", "unsigned"), ("other.zip", "signature")):
         report = import_bundle(tmp_path / name, target, secret=SECRET)
         assert report.digests == [] and set(report.rejected.values()) == {reason}
-    assert target.tier.store.contents() == []
+    assert target.store.contents() == []
 
 
 def test_foreign_and_swapped_members_are_rejected(at: Path, tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_foreign_and_swapped_members_are_rejected(at: Path, tmp_path: Path) -> N
         bundle.writestr("entries/" + name_of(KEYS[2].digest), bytes(10**6), deflated)
         bundle.writestr("entries/" + name_of(KEYS[0].digest), blob)
     cache = open_at(tmp_path / "target")
-    report = import_bundle(path, cache.level("disk"))
+    report = import_bundle(path, cache.tier("disk"))
     assert report.digests == [KEYS[0].digest]
     assert report.rejected == {
         "../../evil.fuse": "foreign",
@@ -185,9 +185,9 @@ def test_foreign_and_swapped_members_are_rejected(at: Path, tmp_path: Path) -> N
 
 def test_damaged_bundles_never_give_a_wrong_entry(at: Path, tmp_path: Path) -> None:
     path, dice = tmp_path / "b.zip", random.Random(2)
-    export_bundle(path, [open_at(at).level("disk")])
+    export_bundle(path, [open_at(at).tier("disk")])
     whole = path.read_bytes()
-    level = open_at(tmp_path / "target").level("disk")
+    tier = open_at(tmp_path / "target").tier("disk")
     broken = 0
     for _ in range(150):
         bad = bytearray(whole)
@@ -200,20 +200,20 @@ def test_damaged_bundles_never_give_a_wrong_entry(at: Path, tmp_path: Path) -> N
                 bad[dice.randrange(start, len(bad))] = dice.randrange(256)
         path.write_bytes(bad)
         try:
-            broken += bool(import_bundle(path, level).rejected)
+            broken += bool(import_bundle(path, tier).rejected)
         except CacheBundleError:
             broken += 1
     assert broken > 100
-    assert verify(level).rejected == {}
+    assert verify(tier).rejected == {}
 
 
 def test_no_bundle_at_all(tmp_path: Path) -> None:
     (tmp_path / "b.zip").write_text("nothing")
-    level = open_at(tmp_path / "cache").level("disk")
+    tier = open_at(tmp_path / "cache").tier("disk")
     with pytest.raises(CacheBundleError, match="is no bundle"):
-        import_bundle(tmp_path / "b.zip", level)
+        import_bundle(tmp_path / "b.zip", tier)
     with pytest.raises(FileNotFoundError):
-        import_bundle(tmp_path / "c.zip", level)
+        import_bundle(tmp_path / "c.zip", tier)
 
 
 def test_a_failed_export_leaves_the_old_bundle(at: Path, tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ def test_a_failed_export_leaves_the_old_bundle(at: Path, tmp_path: Path) -> None
     with pytest.raises(IndexError):
         export_bundle(path, [])
     with pytest.raises(FileNotFoundError):
-        export_bundle(tmp_path / "no" / "b.zip", [open_at(at).level("disk")])
+        export_bundle(tmp_path / "no" / "b.zip", [open_at(at).tier("disk")])
     assert path.read_text() == "old" and list(tmp_path.glob(".tmp-*")) == []
 
 
@@ -251,11 +251,11 @@ def test_a_bundle_of_entries_from_a_clock_that_was_wrong(
     monkeypatch.setattr("fuse.cache.stored.time.time", lambda: clock)
     Maker()(cache, KEYS[0])
     assert cache.flush()
-    level, bundle = cache.level("disk"), tmp_path / "bundle.zip"
-    assert listing(level)[0].header is not None
-    assert export_bundle(bundle, [level]).digests == [KEYS[0].digest]
+    tier, bundle = cache.tier("disk"), tmp_path / "bundle.zip"
+    assert listing(tier)[0].header is not None
+    assert export_bundle(bundle, [tier]).digests == [KEYS[0].digest]
     other = open_at(tmp_path / "two")
-    assert import_bundle(bundle, other.level("disk")).digests == [KEYS[0].digest]
+    assert import_bundle(bundle, other.tier("disk")).digests == [KEYS[0].digest]
     assert other.get(KEYS[0], bytes) == payload_of(KEYS[0])
 
 

@@ -11,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fuse.cache import EntryRejectedError, Key
+from fuse.cache.circuit_breaker import CircuitBreaker
+from fuse.cache.counters import Notices
 from fuse.cache.entry import MAX_HEADER_BYTES, PREFIX_BYTES, Entry, pack, read_header, unpack
 from fuse.cache.errors import REJECTION_REASONS
 from fuse.cache.folder import PrivateFolder
@@ -151,10 +153,11 @@ def test_ten_thousand_damages_give_no_wrong_result(tmp_path: Path, secret: bytes
     else:
         (tmp_path / "cache").mkdir()
         store = MountedFolder(entries)
-    tier = StoredTier("disk", store, secret=secret, discard=secret is None)
+    breaker = CircuitBreaker("disk", 60.0, 60.0)
+    tier = StoredTier(store, breaker, Notices(), secret=secret, discard=secret is None)
     payload = payload_of(KEY, 400)
-    tier.put(OTHER, payload_of(OTHER, 400))
-    tier.put(KEY, payload)
+    tier.write(OTHER, payload_of(OTHER, 400))
+    tier.write(KEY, payload)
     path = entries / name_of(KEY.digest)
     blob, other = path.read_bytes(), (entries / name_of(OTHER.digest)).read_bytes()
     rejected = unchanged = 0
@@ -165,16 +168,17 @@ def test_ten_thousand_damages_give_no_wrong_result(tmp_path: Path, secret: bytes
         path.write_bytes(bad)
         path.chmod(0o600)
         try:
-            found = tier.get(KEY)
+            found = tier.read(KEY.digest)
         except EntryRejectedError as error:
             assert error.reason in REJECTION_REASONS
             assert bad != blob
             rejected += 1
         else:
-            assert bad == blob and found == payload
+            assert bad == blob and found and found.payload == payload
             unchanged += 1
     assert rejected + unchanged == 5000 and rejected > 4900
-    assert tier.get(OTHER) == payload_of(OTHER, 400)
+    other_entry = tier.read(OTHER.digest)
+    assert other_entry and other_entry.payload == payload_of(OTHER, 400)
 
 
 @pytest.mark.parametrize("text", [b"Infinity", b"NaN", b"-1.0", b"1e300"])

@@ -108,11 +108,11 @@ def test_closing_stops_the_loading(tmp_path: Path) -> None:
     cache, load = open_at(tmp_path / "cache"), Loader()
     cache.preload(digests(), load)
     assert load.begun.wait(20)
-    preloads = cache._lookup.preloads
-    assert preloads is not None and preloads._waiting
+    preloads = cache._preloads
+    assert preloads is not None and preloads._loads
 
     def go_on_once_stopped() -> None:
-        until(lambda: not preloads._waiting, 10)
+        until(lambda: not preloads._loads, 10)
         load.gate.set()
 
     threading.Thread(target=go_on_once_stopped, daemon=True).start()

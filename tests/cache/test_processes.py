@@ -51,7 +51,7 @@ def test_four_processes_make_each_entry_once_between_them(at: Path) -> None:
     made = Counter(label for result in results for label in result["made"])
     assert made == {f"k{number}": 1 for number in range(RANK_KEYS)}
     assert sum(result["stats"]["events"].get("lease-waits", 0) for result in results) > 0
-    assert verify(open_at(at).level("disk")).sound == RANK_KEYS
+    assert verify(open_at(at).tier("disk")).sound == RANK_KEYS
     assert list((at / "leases").iterdir()) == []
 
 
@@ -81,9 +81,9 @@ def test_a_holder_killed_at_fifty_random_moments_hurts_nobody(tmp_path: Path) ->
         counts = cache.stats()["tiers"]["disk"]
         assert counts["rejections"] == counts["failures"] == {}
         assert cache.stats()["events"].get("lease-timeout", 0) == 0
-        found = verify(cache.level("disk"))
+        found = verify(cache.tier("disk"))
         assert found.sound == RANK_KEYS and found.rejected == {}
-        assert prune(cache.level("disk"), 10**9, at) == 0
+        assert prune(cache.tier("disk"), 10**9, at) == 0
         assert not [path for path in entries.iterdir() if path.name.startswith(".tmp-")]
         assert not list(leases.iterdir())
         cache.close()
@@ -128,9 +128,9 @@ def test_the_bound_holds_under_concurrent_writers(at: Path) -> None:
     assert looks > 5 and bound / 2 < largest <= bound
     assert all(not result["tiers"]["disk"]["failures"] for result in results)
     assert sum(result["tiers"]["disk"]["evictions"] for result in results) > 50
-    level = open_at(at).level("disk")
-    assert verify(level).rejected == {}
-    assert len(listing(level)) > 5
+    tier = open_at(at).tier("disk")
+    assert verify(tier).rejected == {}
+    assert len(listing(tier)) > 5
 
 
 def occupied(at: Path) -> int:
@@ -172,7 +172,7 @@ def test_a_folder_that_may_not_be_written_costs_one_warning(open_place: Path) ->
     assert result["made"] == ["k0", "k1", "k2"] * 2
     disk = result["stats"]["tiers"]["disk"]
     assert disk["failures"].keys() == {"put-EACCES", "lease-EACCES"}
-    # Three failures in a row, which is a matter of two threads' order, shut the gate.
+    # Three failures in a row, which is a matter of two threads' order, open the breaker.
     assert sum(disk["failures"].values()) == 6 or disk["bypasses"].keys() == {"paused"}
     # One in each of the two caches.
     assert len(result["texts"]) == 2
@@ -211,6 +211,10 @@ def test_a_complaint_at_the_end_is_printed_where_warnings_are_errors(at: Path) -
 
 def test_a_forked_child_ends_whatever_its_parents_threads_did(at: Path) -> None:
     assert result_of(start_worker("forked", at)) == {"status": 0}
+
+
+def test_a_forked_child_reads_on_threads_of_its_own(at: Path) -> None:
+    assert result_of(start_worker("forked-reader", at)) == {"status": 0, "bypasses": {}}
 
 
 def test_importing_the_cache_is_light() -> None:

@@ -26,6 +26,8 @@ from tests.cache.common import SECRET, Maker, awake_seconds, key_of, open_at, pa
 
 KINDS = ["folder", "memory", "local", "s3"]
 A, B = key_of("a"), key_of("b")
+NOT_SHARED = {"skip_instance_cache": True}
+"""For fsspec: a driver of its own, as another host has, and none that this process has already."""
 OTHER_SECRET = b"another key of sufficient length"
 # The drivers of S3 warn of their own affairs on import and of open sessions at the end.
 pytestmark = [
@@ -88,6 +90,17 @@ def test_a_store_holds_blobs(place: Place) -> None:
     assert store.read(A.digest) is None and store.read(B.digest) == b"b"
 
 
+def test_a_listing_shows_what_another_host_stored_since(place: Place) -> None:
+    """Drivers keep listings, which know nothing of what others have written meanwhile."""
+    here, there = place.store(), Place(place.shared, {**place.options, **NOT_SHARED}).store()
+    there.write(A.digest, b"a")
+    assert [item.digest for item in here.contents()] == [A.digest]
+    there.write(B.digest, b"b")
+    assert {item.digest for item in here.contents()} == {A.digest, B.digest}
+    there.remove(A.digest)
+    assert [item.digest for item in here.contents()] == [B.digest]
+
+
 def test_an_object_above_the_bound_is_not_read(place: Place) -> None:
     place.store().write(A.digest, bytes(100))
     assert place.store(max_entry_bytes=100).read(A.digest) == bytes(100)
@@ -146,14 +159,14 @@ def test_control_of_a_shared_tier(place: Place, tmp_path: Path) -> None:
     for key in (A, B):
         Maker()(cache, key)
         assert cache.flush()
-    level = cache.level("shared")
-    assert {item.header.key for item in listing(level) if item.header} == {A, B}
-    assert verify(level).sound == 2
+    tier = cache.tier("shared")
+    assert {item.header.key for item in listing(tier) if item.header} == {A, B}
+    assert verify(tier).sound == 2
     place.store().write(A.digest, b"damaged")
-    assert verify(level).rejected == {A.digest: "truncated"}
-    assert len(level.tier.store.contents()) == 2
-    assert prune(level, 10**6) == 0 and prune(level, 0) == 2
-    assert clear(level) == 0 and verify(level).sound == 0
+    assert verify(tier).rejected == {A.digest: "truncated"}
+    assert len(tier.store.contents()) == 2
+    assert prune(tier, 10**6) == 0 and prune(tier, 0) == 2
+    assert clear(tier) == 0 and verify(tier).sound == 0
     cache.close()
 
 
@@ -263,6 +276,6 @@ def test_a_read_stamps_the_file_that_it_read(
         path.symlink_to(victim)
         return os.read(descriptor, count)
 
-    monkeypatch.setattr("fuse.cache.shared.read_up_to", exchanged)
+    monkeypatch.setattr("fuse.cache.files.read_up_to", exchanged)
     assert store.read(A.digest) == b"x" * 10
     assert victim.stat().st_mtime == 1

@@ -194,6 +194,12 @@ def test_settings_are_checked_by_name(tmp_path: Path) -> None:
         CacheSettings(mode="maybe")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="disk_bytes is 0; it must be at least 1"):
         CacheSettings(disk_bytes=0)
+    for name in ("disk_bytes", "memory_entries", "memory_bytes", "queue_jobs"):
+        assert getattr(CacheSettings(**{name: 1}), name) == 1
+    for name in ("lease_seconds", "disk_seconds", "shared_seconds", "retry_seconds"):
+        assert getattr(CacheSettings(**{name: 0.0}), name) == 0
+        with pytest.raises(ConfigError, match=f"{name} is -1; it must be at least 0"):
+            CacheSettings(**{name: -1})
     with pytest.raises(ConfigError, match="lease_seconds is nan"):
         CacheSettings(lease_seconds=float("nan"))
     with pytest.raises(ConfigError, match="needs a key"):
@@ -202,7 +208,7 @@ def test_settings_are_checked_by_name(tmp_path: Path) -> None:
         CacheSettings(key=b"short")
     assert "0123456789abcdef" not in repr(CacheSettings(key=b"0123456789abcdef"))
     with pytest.raises(ConfigError, match=r"no tier 'shared'; it has \['disk'\]"):
-        open_at(tmp_path).level("shared")
+        open_at(tmp_path).tier("shared")
 
 
 def test_a_url_without_fsspec_is_a_setting_that_cannot_work(

@@ -53,7 +53,7 @@ def test_damage_costs_a_making_a_count_and_one_warning(at: Path) -> None:
     assert len(seen) == 1
     assert maker.made == ["k0", "k1", "k2"]
     assert tier(cache, "disk")["rejections"] == {"checksum": 3}
-    assert verify(open_at(at).level("disk")).sound == 4
+    assert verify(open_at(at).tier("disk")).sound == 4
 
 
 def test_what_the_backend_refuses_to_load_is_made_again(at: Path) -> None:
@@ -202,11 +202,13 @@ def test_a_wait_knows_no_wall_clock(at: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_a_lease_that_hangs_is_not_kept_when_it_comes_back(
     at: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    release, real = threading.Event(), Lease._look
+    release, came_back, real = threading.Event(), threading.Event(), Lease._look
 
     def slow(self: Lease) -> LeaseState | None:
         release.wait(20)
-        return real(self)
+        found = real(self)
+        came_back.set()
+        return found
 
     monkeypatch.setattr(Lease, "_look", slow)
     cache = open_at(at, disk_seconds=0.1, retry_seconds=0.0)
@@ -215,6 +217,7 @@ def test_a_lease_that_hangs_is_not_kept_when_it_comes_back(
         closed(cache)
     assert cache.stats()["events"]["lease-unavailable"] == 1
     release.set()
+    assert came_back.wait(20)
     monkeypatch.undo()
     deadline = time.monotonic() + 10
     lease = Lease(at, KEY.digest)

@@ -140,13 +140,26 @@ def forked(directory: Path) -> None:
     cache = open_at(directory)
     cache.put(keys()[0], payload_of(keys()[0]), bytes)
     assert cache.flush()
-    with cache._writer._queues["disk"]._lock:
+    with cache._writer._queues["disk"]._changed:
         child = os.fork()
         if child == 0:
             signal.alarm(30)  # ends a child that waits for ever
             sys.exit(0)
         _, status = os.waitpid(child, 0)
     print(json.dumps({"status": status}))
+
+
+def forked_reader(directory: Path) -> None:
+    """Fork with idle threads of the cache, and let the child read on threads of its own."""
+    cache = open_at(directory)
+    cache.put(keys()[0], payload_of(keys()[0]), bytes)
+    assert cache.flush() and cache.get(keys()[1], bytes) is None
+    child = os.fork()
+    if child == 0:
+        signal.alarm(30)  # ends a child that waits for ever
+        os._exit(0 if cache.reread(keys()[0], bytes) == payload_of(keys()[0]) else 1)
+    _, status = os.waitpid(child, 0)
+    print(json.dumps({"status": status, "bypasses": cache.stats()["tiers"]["disk"]["bypasses"]}))
 
 
 def main(role: str, directory: str, *arguments: str) -> None:
@@ -160,6 +173,7 @@ def main(role: str, directory: str, *arguments: str) -> None:
         "exiting": exiting,
         "complaining": complaining,
         "forked": forked,
+        "forked-reader": forked_reader,
     }
     roles[role](Path(directory), *map(int, arguments))  # type: ignore[operator]
 

@@ -117,7 +117,7 @@ def test_launch(case: Case, tmp_path: Path) -> None:
 
 
 def test_gloo_is_refused(case: Case, tmp_path: Path) -> None:
-    """Two ranks with `backend="gloo"`: an error with the way out."""
+    """Two ranks with `backend="gloo"`: an error with a hint."""
     backend = "kwargs_handlers=[__import__('accelerate').InitProcessGroupKwargs(backend='gloo')]"
     done = ranks.launch(PROGRAM.format(arguments=backend), tmp_path)
     assert done.returncode != 0

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fuse.commands.coverage import command
-from fuse.commands.coverage.record import load
+from tests.coverage import command
+from tests.coverage.record import load
 
 
 def run(

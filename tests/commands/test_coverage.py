@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from fuse.commands.coverage import command, expected, runner, special
-from fuse.commands.coverage.expected import Expected, verdict
-from fuse.commands.coverage.record import FAILED, HOST, NATIVE, Outcome, Record, load
-from fuse.commands.coverage.report import DOCUMENT, share, tally, write
+from tests.coverage import command, expected, runner, special
+from tests.coverage.expected import Expected, verdict
+from tests.coverage.record import FAILED, HOST, NATIVE, Outcome, Record, load
+from tests.coverage.report import DOCUMENT, share, tally, write
 
 GOOD = Record("op", "add", 1.5, {"forward float32": Outcome(samples=4), "errors": Outcome()})
 HOSTED = Record("op", "unique", 2.0, {"forward float32": Outcome(HOST, 2, ("_unique2", "sort"))})

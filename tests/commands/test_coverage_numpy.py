@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fuse.commands.coverage.quick import ENTRIES, NUMPY
 from tests.commands.quick import run
+from tests.coverage.quick import ENTRIES, NUMPY
 
 
 def test_the_quick_entries_are_as_expected(

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fuse.commands.coverage.quick import ENTRIES
 from tests.commands.quick import run
+from tests.coverage.quick import ENTRIES
 
 
 @pytest.mark.slow

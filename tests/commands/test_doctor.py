@@ -32,7 +32,7 @@ def test_everything_is_in_order(
 
 
 @pytest.mark.parametrize(
-    ("variable", "value", "what", "text", "remedy"),
+    ("variable", "value", "what", "text", "hint"),
     [
         ("FUSE_MODE", "fast", "mode", "'debug', 'strict', 'fused'", "use one of debug"),
         ("FUSE_BACKEND", "triton", "backend", "'xla'", "use one of xla"),
@@ -43,12 +43,12 @@ def test_everything_is_in_order(
         ("FUSE_CACHE_DIR", "/dev/null/cache", "cache folder", "/dev/null", "set FUSE_CACHE"),
     ],
 )
-def test_what_is_not_in_order_is_named_with_its_remedy(
+def test_what_is_not_in_order_is_named_with_its_hint(
     variable: str,
     value: str,
     what: str,
     text: str,
-    remedy: str,
+    hint: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -59,9 +59,9 @@ def test_what_is_not_in_order_is_named_with_its_remedy(
     findings = [finding for check in checks for finding in check() if not finding.ok]
     named = {finding.what: finding for finding in findings}
     assert text in named[what].value
-    assert named[what].remedy.startswith(remedy)
+    assert named[what].hint.startswith(hint)
     output = capsys.readouterr().out
-    assert f"way out: {named[what].remedy}" in output
+    assert f"hint: {named[what].hint}" in output
     assert "something is not in order" in output
 
 
@@ -70,7 +70,7 @@ def test_a_missing_compiler_names_what_to_install(monkeypatch: pytest.MonkeyPatc
     (finding,) = doctor.native_core()
     assert not finding.ok
     assert "'no-such-c++' was not found" in finding.value
-    assert "apt-get install g++" in finding.remedy
+    assert "apt-get install g++" in finding.hint
 
 
 def test_a_folder_that_others_may_write_is_refused(
@@ -81,7 +81,7 @@ def test_a_folder_that_others_may_write_is_refused(
     (finding,) = doctor.folders()
     assert not finding.ok
     assert "writable by others" in finding.value
-    assert finding.remedy == f"run: chmod go-w {tmp_path}"
+    assert finding.hint == f"run: chmod go-w {tmp_path}"
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_a_package_out_of_bounds_and_one_not_installed() -> None:
     assert old.value.endswith("wanted numpy>=999")
     absent = doctor._package("no-such-package>=1")
     assert (absent.value, absent.ok) == ("not installed", False)
-    assert "-c constraints.txt" in absent.remedy
+    assert "-c constraints.txt" in absent.hint
 
 
 def test_every_command_has_a_main() -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fuse.commands.coverage.record import FAILED, HOST, Outcome, Record
-from fuse.commands.coverage.target_report import file_of, with_targets
+from tests.coverage.record import FAILED, HOST, Outcome, Record
+from tests.coverage.target_report import file_of, with_targets
 
 DOCUMENT = """# Operator coverage
 

@@ -10,7 +10,7 @@ import os
 import sys
 import time
 
-from fuse.commands.coverage.record import FAILED, HOST, Outcome, Record
+from tests.coverage.record import FAILED, HOST, Outcome, Record
 
 CHECKS = {
     "op:fails": Outcome(FAILED, reason="Mismatched elements: 1 / 2"),

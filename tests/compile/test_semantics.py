@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import fuse
+from fuse.compile.graph import Runner, inferred_orders, laid
 from tests.compile.harness import Compile, calls_of, compare_with_cpu
 from tests.lanes import only_in
 
@@ -46,6 +47,50 @@ def test_what_is_pending_is_read():
         return results
 
     compare_with_cpu(program)
+
+
+@only_in("compiled", "accelerator", reason="a graph is captured where it is compiled")
+def test_a_graph_that_raises_is_captured_the_next_time(monkeypatch: pytest.MonkeyPatch):
+    """What a failing call has begun to capture ends with it, for that graph and for others."""
+
+    def interrupted(self: Runner, n: torch.fx.Node) -> Any:
+        if "relu" in str(n.target):
+            raise KeyboardInterrupt
+        return run_node(self, n)
+
+    run_node = Runner.run_node
+    broken = torch.compile(lambda x: (x * 3).relu() * 2, backend="tpu")
+    other = torch.compile(lambda x: (x * 5).sigmoid(), backend="tpu")
+    x = torch.ones(4, device="tpu")
+    monkeypatch.setattr(Runner, "run_node", interrupted)
+    for captures in (1, 0):
+        with pytest.raises(KeyboardInterrupt):
+            broken(x)
+        counts = calls_of(lambda: other(x).tolist())
+        assert (counts["captures"], counts["by_operation"]) == (captures, 0), counts
+    monkeypatch.undo()
+    counts = calls_of(lambda: [broken(x).tolist() for _ in range(CALLS)])
+    assert (counts["captures"], counts["by_operation"]) == (1, 0), counts
+    assert broken(x).tolist() == [6.0] * 4
+
+
+def test_results_lie_in_memory_as_their_graph_was_traced():
+    """Views that were chosen for that order need it; what shares memory is left alone."""
+    graph = torch.fx.Graph()
+    x = graph.placeholder("x")
+    given = torch.arange(6.0).reshape(2, 3).to("tpu")
+    for target, strides in (
+        (torch.ops.aten.clone.default, (1, 2)),
+        (torch.ops.aten.t.default, (3, 1)),
+    ):
+        node = graph.call_function(target, (x,))
+        node.meta["val"] = torch.empty_strided((2, 3), (1, 2), device="meta")
+        made = laid(given, inferred_orders(node))
+        assert made.stride() == strides and made.tolist() == given.tolist()
+    node = graph.call_function(torch.ops.aten.clone.default, (x,))
+    node.meta["val"] = (torch.empty_strided((2, 3), (1, 2), device="meta"), 7)
+    other, number = laid((given, 7), inferred_orders(node))
+    assert other.stride() == (1, 2) and torch.equal(other, given) and number == 7
 
 
 def test_inputs_are_mutated():
@@ -336,3 +381,41 @@ def test_the_backend_may_change_between_calls():
             assert function(x).tolist() == [3.0] * 3
     finally:
         fuse.set_backend(before)
+
+
+FACTOR = {"now": 0.0}
+
+
+@torch.library.custom_op("fuse_state::scaled", mutates_args=())
+def scaled(x: torch.Tensor) -> torch.Tensor:
+    return x * FACTOR["now"]
+
+
+@scaled.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+@torch.library.custom_op("fuse_state::add_", mutates_args=("x",))
+def add_(x: torch.Tensor) -> None:
+    x.add_(FACTOR["now"])
+
+
+def written(x: torch.Tensor) -> torch.Tensor:
+    y = x.clone()
+    add_(y)
+    return y
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("program", [lambda x: scaled(x) + 1, written], ids=["made", "written"])
+def test_an_operator_that_reads_more_than_its_arguments_is_called_every_time(
+    program: Callable[[torch.Tensor], torch.Tensor], dynamic: bool
+):
+    function = torch.compile(program, backend="tpu", dynamic=dynamic)
+    for call in range(8):
+        FACTOR["now"] = float(call)
+        x = torch.ones(3 + call * dynamic, device="tpu")
+        torch.testing.assert_close(function(x).cpu(), torch.ones_like(x, device="cpu") + call * 1.0)
+    reasons = fuse.stats()["compiled"]["reasons"]
+    assert any("may read more than its arguments" in reason for reason in reasons)

@@ -42,6 +42,9 @@ PROVEN: dict[str, tuple[Callable[[torch.Tensor], Any], tuple[Any, ...]]] = {
     "contracted": (lambda x: (x + 1).t() @ (x * 3), (None, 4)),
     "growing by one": (lambda x: torch.cat([x, x[:1] * 0 + 7, x[:1]], 0).cumsum(0), (None, 3)),
     "positions": (lambda x: x + torch.arange(x.shape[0], device=x.device)[:, None], (None, 3)),
+    "split beside": (lambda x: torch.cat([one.exp() for one in x.split(2, 1)], 1), (None, 3)),
+    "unbound beside": (lambda x: sum(one.exp() for one in x.unbind(1)), (None, 3)),
+    "the place of the largest beside": (lambda x: x.argmax(1) + 1, (None, 3)),
     "its own length": (lambda x: x[:2] * torch.arange(x.shape[0], x.shape[0] + 2,
                                                       device=x.device)[:, None], (None, 3)),
 }  # fmt: skip
@@ -64,6 +67,7 @@ REFUSED: dict[str, tuple[Callable[[torch.Tensor], Any], tuple[Any, ...], str]] =
     "flattened": (lambda x: x.reshape(-1) + 1, (2, None), "aten::"),
     "random": (lambda x: x + torch.rand_like(x), (None,), "aten::rand_like"),
     "the number itself": (lambda x: x * x.shape[0], (None,), "computes with the symbol"),
+    "the place of the largest": (lambda x: x.argmax(0) + 1, (None, 3), "aten::argmax"),
     "sorted": (lambda x: x.sort(0).values, (None, 3), "aten::sort"),
 }
 
@@ -75,6 +79,50 @@ def test_what_is_not_proven_is_right_too_and_says_why(name: str):
     lengths_of(function, shape)
     (found,) = fuse.stats()["compiled"]["one_size_each"]
     assert reason in found
+
+
+# Also from the end, and with steps.
+STARTS, ENDS, STEPS = (None, 2, -2), (None, 3, -1), (1, 2)
+
+
+@pytest.mark.parametrize("dim", (0, 1))
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("start", STARTS)
+def test_slices_of_a_size_that_changes(start: Any, end: Any, step: int, dim: int):
+    def function(x: torch.Tensor) -> Any:
+        part = (x + 1)[(slice(None),) * dim + (slice(start, end, step),)]
+        return part * 2, part.sum(dim)
+
+    fuse.reset_stats()
+    lengths_of(function, (None, 3) if dim == 0 else (2, None))
+    proven = fuse.stats()["compiled"]["one_size_each"] == {}
+    assert proven == (step == 1 and start != -2)
+
+
+def few(x: torch.Tensor) -> torch.Tensor:
+    return x[:2] * 0 + 7
+
+
+JOINED: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "before": lambda x: torch.cat([few(x), x]),
+    "between": lambda x: torch.cat([few(x), x, few(x)]),
+    "behind itself": lambda x: torch.cat([x, x]),
+    "behind, twice": lambda x: torch.cat([torch.cat([x, few(x)]), few(x) + 1]),
+    "before what was joined": lambda x: torch.cat([few(x), torch.cat([x, few(x)])]),
+    "a part of what was joined": lambda x: torch.cat([torch.cat([x, few(x)])[1:], few(x) + 1]),
+    "thrice": lambda x: torch.cat([torch.cat([torch.cat([x, few(x)]), few(x) + 1]), x[:1]]),
+    "several behind several": lambda x: torch.cat([torch.cat([x, few(x), x[:1]]), x[1:2], few(x)]),
+}
+
+
+@pytest.mark.parametrize("name", JOINED)
+def test_joins_of_a_size_that_changes(name: str):
+    def function(x: torch.Tensor) -> Any:
+        joined = JOINED[name](x + 1)
+        return joined * 2, joined.cumsum(0), joined.sum(0)
+
+    lengths_of(function, (None, 3))
 
 
 def test_explain_and_recompiles_say_why_a_graph_has_one_size_each(

@@ -99,3 +99,24 @@ def test_blocks_compiled_one_by_one_are_steady_from_the_second_step():
     assert captures == (8,) * 5  # each block's forward and backward pass, once
     assert len({after - before for before, after in pairwise(operations[1:])}) == 1, operations
     assert compiles[1] == compiles[-1], compiles
+
+
+@pytest.mark.parametrize("shared", [4, 2])
+def test_attention_over_transposed_projections(shared: int):
+    """Its gradients lie in memory otherwise than shape inference says, and are viewed at once."""
+
+    def program(device: torch.device, compile: Compile) -> Any:
+        query, key, value = (nn.Linear(32, 8 * heads, bias=False) for heads in (4, shared, shared))
+        net = nn.ModuleList([query, key, value]).to(device)
+
+        @compile
+        def attend(x: torch.Tensor) -> torch.Tensor:
+            q, k, v = (part(x).unflatten(-1, (-1, 8)).transpose(1, 2) for part in net)
+            mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+            return mixed.transpose(1, 2).flatten(2)
+
+        for _ in range(3):
+            attend(torch.randn(8, 64, 32).to(device)).square().mean().backward()
+        return [one.grad for one in net.parameters()]
+
+    compare_with_cpu(program)

@@ -56,6 +56,18 @@ def compile_anew(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(engine.backend, "fingerprint", lambda: fields)
 
 
+@contextmanager
+def failing(backend: Any, error: Exception) -> Iterator[None]:
+    """Nothing that is run in the block works."""
+
+    def refuse(*_: Any) -> Any:
+        raise error
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(backend, "execute", refuse)
+        yield
+
+
 def note_kernels(patch: pytest.MonkeyPatch, name: str) -> list[str]:
     """Which of PyTorch's kernels programs compiled from now on call by ``kernels``' function
     ``name``; filled as they are compiled."""
@@ -129,20 +141,25 @@ def run(code: str, *, fresh: bool = False, **environment: str) -> str:
 @contextmanager
 def recorder(limit: int | None = None, tier: str | None = None) -> Iterator[None]:
     """The block starts with an empty trie, other bounds, and nothing warned about yet; with a
-    ``tier`` it runs in this one, or with ``auto`` chooses, whatever the setting is."""
+    ``tier`` it runs in this one, or with ``auto`` chooses, whatever the setting is. What is to run
+    compiled does from the first call on: executables are waited for."""
     core, engine = lazy.core(), lazy.engine()
+    compiler = engine.planning.compiler
     if tier not in (None, "compiled") and not engine.backend.shares_host_memory():
         pytest.skip("no call runs uncompiled on this platform")
     torch.tpu.synchronize()
     core.forget()
     engine.host_calls.said.clear()
     core.set_limit(limit or engine.max_operations)
+    background = compiler.background
     if tier is not None:
         core.set_tier(TIERS.index(tier))
+        compiler.background = background and tier != "compiled"
     try:
         yield
     finally:
         torch.tpu.synchronize()
+        compiler.background = background
         core.set_limit(engine.max_operations)
         lazy.bound_uncompiled(core, engine)
 

@@ -8,6 +8,7 @@ import threading
 import time
 import types
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -115,10 +116,11 @@ def start(rank: int) -> torch.Tensor:
     return x
 
 
-def timed(call: Any, *words: str) -> None:
+def timed(call: Any, *words: str) -> str:
     began = time.monotonic()
-    raised(call, *words)
+    text = raised(call, *words)
     assert time.monotonic() - began < TIMEOUT + 20
+    return text
 
 
 def killed(rank: int, size: int) -> None:
@@ -170,6 +172,66 @@ def comes_late(x: torch.Tensor) -> None:
     tell("told")
 
 
+def is_stopped(rank: int, size: int) -> None:
+    """Late is no death: the group's time-out ends a call, and silence alone ends nothing."""
+    x = start(rank)
+    patient = dist.new_group([0, 1], timeout=timedelta(seconds=60))
+    y = torch.ones(4, device="tpu")
+    dist.all_reduce(y, group=patient)
+    if rank == 1:
+        dist.distributed_c10d._get_default_store().set("pid", str(os.getpid()))
+        os.kill(os.getpid(), signal.SIGSTOP)  # until rank 0 has looked
+        dist.all_reduce(y, group=patient)
+        assert y.tolist() == [4.0] * 4
+        comes_late(x)
+        return
+    pid = int(dist.distributed_c10d._get_default_store().get("pid"))
+    waiting = dist.all_reduce(y, group=patient, async_op=True)
+    text = timed(lambda: dist.all_reduce(x), "Timed out", "rank 1 is late: it has said")
+    assert "died" not in text and "and has not come to call" in text
+    os.kill(pid, signal.SIGCONT)
+    waiting.wait()
+    assert y.tolist() == [4.0] * 4
+    tell("given up")
+    hear("told")
+
+
+def store_is_stopped(rank: int, size: int) -> None:
+    """The rank that holds the group's store; a call to it does not return until it goes on."""
+    x = start(rank)
+    if rank == 0:
+        dist.distributed_c10d._get_default_store().set("pid", str(os.getpid()))
+        hear("has the number")
+        os.kill(os.getpid(), signal.SIGSTOP)
+        hear("told")
+        return
+    pid = int(dist.distributed_c10d._get_default_store().get("pid"))
+    tell("has the number")
+    while "T" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2]:
+        time.sleep(0.01)
+    text = timed(lambda: dist.all_reduce(x), "Timed out", "store does not answer", "late")
+    assert "died" not in text and "is gone" not in text
+    os.kill(pid, signal.SIGCONT)
+    tell("told")
+
+
+def dies_unmet(rank: int, size: int) -> None:
+    """Killed before the ranks have connected: no connection closes, but its process is gone."""
+    torch.tpu.init()
+    group = dist.new_group([0, 1, 2], timeout=timedelta(seconds=80))
+    tell(f"ready {rank}")
+    hear(*(f"ready {one}" for one in range(size)))
+    if rank == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    x = torch.ones(4, device="tpu")
+    text = raised(lambda: dist.all_reduce(x, group=group), "rank 2 has died")
+    assert "Timed out" not in text
+    if rank == 0:
+        hear("told")  # this rank holds the store that the other one needs to find who is gone
+    else:
+        tell("told")
+
+
 def first_dies(rank: int, size: int) -> None:
     x = start(rank)
     if rank == 0:
@@ -184,11 +246,14 @@ def first_dies(rank: int, size: int) -> None:
         pytest.param(raises, (0, 1), marks=pytest.mark.slow),
         pytest.param(leaves, (0, 0), marks=pytest.mark.slow),
         pytest.param(sleeps, (0, 0), marks=pytest.mark.slow),
+        (is_stopped, (0, 0)),
+        pytest.param(store_is_stopped, (0, 0), marks=pytest.mark.slow),
+        (dies_unmet, (0, 0, -9)),
         pytest.param(first_dies, (-9, 0), marks=pytest.mark.slow),
     ],
 )
 def test_a_rank_that_does_not_come(function: Any, codes: tuple[int, ...]) -> None:
-    ended = run(function, 2, timeout=TIMEOUT, seconds=100)
+    ended = run(function, len(codes), timeout=TIMEOUT, seconds=100)
     assert tuple(one.code for one in ended) == codes, "\n".join(one.output for one in ended)
 
 

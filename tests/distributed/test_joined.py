@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -189,6 +191,37 @@ def test_the_first_difference_is_said() -> None:
     text = agreement.difference([[same, ours], [same, ours], [same], [same, theirs]], [0, 2, 4, 6])
     assert "ranks 4, 6 and rank 0 have captured different" in text and "place 1" in text
     assert "  rank 2: b # n.py:2\n  rank 4: nothing: its step has ended\n  rank 6: c #" in text
+
+
+def disagreeing(rank: int, size: int) -> None:
+    """In every group, each of its ranks in turn has another program."""
+
+    def program(what: str) -> Any:
+        part = SimpleNamespace(what=what, reads=(0,), makes=(1,), shapes=((2,),))
+        return SimpleNamespace(parts=[part], inputs=(0,), outputs=(1,), shapes=((2,),))
+
+    for count in (2, 3):
+        for ranks in itertools.combinations(range(size), count):
+            group = dist.new_group(list(ranks))
+            for odd in ranks:
+                mine = program("sum" if rank == odd else "product")
+                if rank not in ranks:
+                    agreement.agree(mine, agreement.digest(mine), group)
+                    continue
+                with pytest.raises(FuseError) as error:
+                    agreement.agree(mine, agreement.digest(mine), group)
+                head, *lines = str(error.value).splitlines()[: count + 1]
+                others = [one for one in ranks[1:] if (one == odd) != (ranks[0] == odd)]
+                names = f"rank{'s'[: len(others) - 1]} {', '.join(map(str, others))}"
+                assert f"{names} and rank {ranks[0]} have captured different steps" in head, head
+                assert [line.split(":")[0].strip() for line in lines] == [
+                    f"rank {r}" for r in ranks
+                ]
+                assert [line.endswith(": sum") for line in lines] == [one == odd for one in ranks]
+
+
+def test_a_group_that_disagrees_names_its_own_ranks() -> None:
+    passes(disagreeing, 3, "gloo", seconds=60)
 
 
 @pytest.mark.slow

@@ -143,9 +143,7 @@ def against(rank: int, step: Step, given: list[Batch], state: list[torch.Tensor]
     with pytest.raises(FuseError, match="the step cannot be joined") as error:
         list(training.train(step, given, state))
     lines = str(error.value).splitlines()
-    assert lines[-1].startswith(
-        "  way out: change what is named here, or run the steps as they are"
-    )
+    assert lines[-1].startswith("  hint: change what is named here, or run the steps as they are")
     assert lines[1].startswith("  rank 1: "), lines
     return lines[1]
 
@@ -183,7 +181,7 @@ def by_the_host(rank: int, size: int) -> None:
     one = torch.ones(3, device="tpu")
     with pytest.raises(FuseError, match="collectives go by JAX's runtime") as error:
         joined.capture(lambda: dist.all_reduce(one))
-    assert "way out: set FUSE_COLLECTIVES=xla" in str(error.value)
+    assert "hint: set FUSE_COLLECTIVES=xla" in str(error.value)
     with pytest.raises(
         FuseError, match="joined.\n  rank 0: a step is captured where collectives go"
     ):
@@ -213,7 +211,7 @@ def test_what_is_compiled_in_the_background_is_not_captured(monkeypatch: Any) ->
     called: list[int] = []
     with pytest.raises(FuseError, match="captured as it is compiled") as error:
         joined.capture(lambda: called.append(1))
-    assert "way out: set FUSE_TIER=compiled before" in str(error.value) and not called
+    assert "hint: set FUSE_TIER=compiled before" in str(error.value) and not called
 
 
 def test_batches_are_alike_where_the_same_of_them_are_one_tensor() -> None:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
 
 from fuse.cache import CacheTrustError
-from fuse.engine.executables import Executables, key_of, secret, since
-from fuse.errors import ConfigError, ExecutionError
-from fuse.trace.node import DtypeArg, HostArg, NumberArg, Output, TensorArg, Write
+from fuse.engine.executables import Executables, fits, key_of, secret, since
+from fuse.errors import ConfigError, ExecutionError, VerifyError
+from fuse.plan.plan import PlannedChunk
+from fuse.trace.node import DtypeArg, HostArg, Leaf, NumberArg, Output, TensorArg, Write
 from fuse.trace.signature import program_text
 from fuse.trace.spec import Layout, View
 from tests.engine.fakes import LAYOUT, VIEW, FakeBackend, chunk, node
@@ -72,6 +73,48 @@ def test_programs_that_differ_anywhere_have_different_texts() -> None:
     assert len(set(texts)) == len(texts)
     assert all(text.count("\n") == 0 for text in texts[:-1])
     assert program_text((replace(plain, source="other.py:1"),)) == program_text((plain,))
+
+
+def test_chunks_that_differ_in_any_field_have_different_keys() -> None:
+    plain, backend = chunk(), FakeBackend()
+    leaf = plain.inputs[0]
+    variants = [
+        plain,
+        replace(plain, nodes=(node(number=7.0),)),
+        replace(plain, inputs=(replace(leaf, layout=Layout("float32", (3, 2))),)),
+        replace(plain, inputs=(leaf, replace(leaf, value=5))),
+        replace(plain, outputs=()),
+        replace(plain, donated=(0,)),
+        replace(plain, donated=(0,), apart=(0,)),
+        replace(plain, scalars=plain.scalars + 1),
+    ]
+    assert {field.name for field in fields(plain)} == {
+        *("nodes", "inputs", "outputs", "donated", "scalars", "apart")
+    }, "a new field needs a variant here"
+    assert len({key_of(backend, one).digest for one in variants}) == len(variants)
+    backend.version = "2"
+    assert key_of(backend, plain).digest != key_of(FakeBackend(), plain).digest
+    named = set(key_of(backend, plain).as_dict())
+    assert named >= {"torch", "format", "backend", "compiler", "program"}
+
+
+def test_a_stored_plan_fits_its_executables_key_in_every_field() -> None:
+    plain = chunk()
+    key = key_of(FakeBackend(), plain)
+    outputs = tuple(range(len(plain.outputs)))
+    planned = PlannedChunk(
+        plain.nodes, plain.inputs, outputs, plain.donated, tuple(range(plain.scalars))
+    )
+    fits(key, planned)
+    for other in (
+        replace(planned, inputs=(*planned.inputs, planned.inputs[0])),
+        replace(planned, inputs=(Leaf(0, Layout("float32", (3, 2))),)),
+        replace(planned, outputs=(*outputs, 9)),
+        replace(planned, donated=(0,)),
+        replace(planned, scalars=(*planned.scalars, 9)),
+    ):
+        with pytest.raises(VerifyError, match="a stored plan's chunk has"):
+            fits(key, other)
 
 
 def test_the_label_names_the_operations_and_the_first_users_line() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fuse.cache import CacheSettings, Key, Level, listing, open_cache
+from fuse.cache import CacheSettings, Key, StoredTier, listing, open_cache
 from fuse.device.core import CORE
 from tests.engine.common import command, entries, finish, run, start
 from tests.engine.worker import STEPS
@@ -159,19 +159,25 @@ def test_damaged_entries_are_counted_and_compiled_again(
         assert again["result"] == first["result"]
 
 
-def stored_plans(level: Level) -> dict[Key, dict[str, Any]]:
+def payload_of(tier: StoredTier, key: Key) -> bytes:
+    entry = tier.read(key.digest)
+    assert entry is not None
+    return entry.payload
+
+
+def stored_plans(tier: StoredTier) -> dict[Key, dict[str, Any]]:
     """Every stored plan as the document that it is."""
-    keys = [one.header.key for one in listing(level) if one.header is not None]
+    keys = [one.header.key for one in listing(tier) if one.header is not None]
     plans = [key for key in keys if key.as_dict().get("kind") == "plan"]
-    return {key: json.loads(level.tier.get(key) or b"") for key in plans}
+    return {key: json.loads(payload_of(tier, key)) for key in plans}
 
 
 @pytest.mark.slow
 def test_a_plan_of_something_else_is_refused_and_made_again(
     cold: tuple[Path, dict[str, Any]], copy: Path
 ) -> None:
-    level = open_cache(CacheSettings(directory=copy)).level("disk")
-    sound, first = stored_plans(level), cold[1]
+    tier = open_cache(CacheSettings(directory=copy)).tier("disk")
+    sound, first = stored_plans(tier), cold[1]
     named = [piece["executable"] for plan in sound.values() for piece in plan["chunks"]]
     wrong: list[Callable[[dict[str, Any]], object]] = [
         # An executable of another chunk; one that nobody stored; an operation left out.
@@ -181,16 +187,16 @@ def test_a_plan_of_something_else_is_refused_and_made_again(
     ]
     assert len(sound) == first["calls"]["plan"] >= 1
     for change in wrong:
-        for key, plan in stored_plans(level).items():
+        for key, plan in stored_plans(tier).items():
             for chunk in plan["chunks"]:
                 change(chunk)
-            level.tier.put(key, json.dumps(plan).encode())
+            tier.write(key, json.dumps(plan).encode())
         found = run("train", copy)
         assert found["calls"] == NOTHING | {"plan": len(sound)}
         assert found["result"] == first["result"]
         assert found["stats"]["cache"]["disk"]["rejections"] == {"load": len(sound)}
         assert len(found["warnings"]) == 1 and "chunk" in found["warnings"][0]
-        assert stored_plans(level) == sound
+        assert stored_plans(tier) == sound
 
 
 @pytest.mark.slow

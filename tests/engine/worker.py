@@ -21,7 +21,7 @@ from fuse.cache import CacheMissError
 from fuse.cache.lease import Lease, LeaseState
 from fuse.device import lazy
 from fuse.engine import executables, planning
-from fuse.engine.plans import SHORTEST
+from fuse.engine.plan_store import SHORTEST
 from fuse.plan import planner
 from fuse.plan.plan import Plan
 from fuse.trace.node import Trace

@@ -85,7 +85,7 @@ def test_ranks_make_a_group_and_each_has_its_device(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.usefixtures("launched")
-def test_a_backend_without_the_device_is_an_error_with_the_way_out() -> None:
+def test_a_backend_without_the_device_is_an_error_with_a_hint() -> None:
     with pytest.raises(ValueError, match="every rank would train alone") as raised:
         state()._prepare_backend(backend="gloo")
     assert "'gloo' does not serve the device tpu" in str(raised.value)

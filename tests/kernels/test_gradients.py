@@ -240,10 +240,11 @@ def test_forward_mode_differentiation(device):
     assert values["index"].item() == 2 and not tangents["index"].any()
 
 
+@pytest.mark.refused
 def test_a_kernel_without_tangents_says_so():
     squared = jax.custom_vjp(lambda x: x * x)
     squared.defvjp(lambda x: (x * x, x), lambda x, grad: (2 * x * grad,))
     kernel = fuse.kernel(lambda x: squared(x), name="fuse_tests::only_backward")
     x = torch.ones(4, device=DEVICE)
-    with pytest.raises(RuntimeError, match=r"custom_vjp function.*\n.*\n.*only_backward"):
-        print(torch.func.jvp(kernel, (x,), (x,)))
+    with pytest.raises(RuntimeError, match=r"custom_vjp function(.*\n)+.*only_backward"):
+        torch.func.jvp(kernel, (x,), (x,))[1].tolist()

@@ -46,11 +46,13 @@ def test_eager_modes_are_ours():
 
 def test_precision_is_pytorchs_setting_for_a_block():
     x = torch.randn(32, 32)
+    wanted = x @ x  # by all of float32's bits: with "medium" some CPUs take bfloat16's as well
     before = torch.get_float32_matmul_precision()
     for level, name in zip(torch.tpu.Precision, ("medium", "high", "highest"), strict=True):
         with torch.tpu.precision(level):
             assert torch.get_float32_matmul_precision() == name
-            torch.testing.assert_close((x.to(DEVICE) @ x.to(DEVICE)).cpu(), x @ x)
+            near = {"atol": 0.2, "rtol": 0.02} if name == "medium" else {}
+            torch.testing.assert_close((x.to(DEVICE) @ x.to(DEVICE)).cpu(), wanted, **near)
     assert torch.get_float32_matmul_precision() == before
     with pytest.raises(ValueError, match="not a valid Precision"), torch.tpu.precision("low"):
         pass
@@ -148,7 +150,7 @@ def test_what_is_missing_says_why():
         AttributeError, match=r"sparse_gather: it is an operation of a TPU's Sparse"
     ):
         torch.tpu.ops.sparse_gather  # noqa: B018
-    with pytest.raises(AttributeError, match="way out: torch.distributed has it"):
+    with pytest.raises(AttributeError, match="hint: torch.distributed has it"):
         torch.tpu.ops.ragged_all_to_all  # noqa: B018
     with pytest.raises(AttributeError, match="torch.tpu.profiler.trace"):
         torch.tpu.profiler.TpuProfilerConfig  # noqa: B018

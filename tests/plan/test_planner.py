@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fuse.errors import VerifyError
-from fuse.plan.beginning import starting_points
 from fuse.plan.liveness import bytes_alive, last_reads
 from fuse.plan.plan import Plan
 from fuse.plan.planner import plan
 from fuse.plan.repeats import Repeat, find_repeats, smallest_period
 from fuse.plan.scalars import compact_scalars
-from fuse.plan.segment import LONGEST, segments
+from fuse.plan.segment import BEGINNING, LONGEST, Outline, segments
+from fuse.plan.speculation import starting_points
 from fuse.trace.borders import Borders
 from tests.plan.common import draw
 from tests.trace.drawing import Drawing
@@ -246,6 +246,13 @@ def test_what_is_light_or_short_is_not_cut_for_that():
     assert len(inferred(1 << 20, layers=3).chunks) == 1
 
 
+def test_what_is_cut_into_several_blocks_is_not_cut_for_that():
+    """Its first block starts early anyway."""
+    result = inferred(1 << 17, layers=40)
+    assert len(result.chunks) > 2
+    assert not any(BEGINNING in line for line in result.decisions)
+
+
 def test_a_plan_says_from_which_call_on_its_first_chunks_can_run():
     assert starting_points(inferred(1 << 17)) == ((12, 1),)
     assert starting_points(inferred(1 << 10)) == ()  # one chunk runs when all is recorded
@@ -456,7 +463,7 @@ def test_the_smallest_period(tokens: str, period: int | None):
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(st.lists(st.integers(0, 3), max_size=300), st.integers(0, 100))
 def test_segments_cover_the_trace_once(tokens: list[int], whole: int):
-    pieces = segments(tokens, [0] * len(tokens), [], whole)
+    pieces = segments(Outline(tokens, [0] * len(tokens), [], whole))
     stops = [0, *(piece.stop for piece in pieces)]
     assert [piece.start for piece in pieces] == stops[:-1] and stops[-1] == len(tokens)
     assert all(piece.reason for piece in pieces)
@@ -466,7 +473,7 @@ def test_a_long_stretch_is_cut_where_little_is_alive():
     total = LONGEST * 2
     alive = [10] * total
     alive[LONGEST - 30] = 1
-    first, *_ = segments(list(range(total)), alive, [])
+    first, *_ = segments(Outline(list(range(total)), alive, []))
     assert first.stop == LONGEST - 29 and "1 bytes alive" in first.reason
 
 

@@ -115,16 +115,8 @@ def test_every_plan_gives_the_traces_numbers(
 def test_any_cuts_give_the_traces_numbers(case: Case, whole: int, random: object) -> None:
     """Whatever the policy: chunks, donation and the check hold for cuts at any places."""
 
-    def anywhere(
-        tokens: list[int],
-        alive: list[int],
-        light: list[tuple[int, int]],
-        whole: int,
-        answer: int,
-        reason: str,
-        *counted: int,
-    ) -> list[segment.Segment]:
-        total = len(tokens)
+    def anywhere(outline: segment.Outline) -> list[segment.Segment]:
+        total = len(outline.tokens)
         places = sorted(random.sample(range(1, total), random.randint(0, total - 1)))  # type: ignore[attr-defined]
         ends = zip([0, *places], [*places, total], strict=True)
         return [segment.Segment(start, stop, "anywhere") for start, stop in ends]

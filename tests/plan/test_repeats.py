@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fuse.plan import segment
 from fuse.plan.repeats import Repeat, find_repeats, smallest_period
-from fuse.plan.segment import LONGEST, segments
+from fuse.plan.segment import LONGEST, Outline, segments
 
 
 def tokens(drawing: str) -> list[int]:
@@ -52,7 +52,7 @@ def test_what_comes_shortly_before_an_updates_repeats_belongs_to_the_work_before
     def drawn(head: str, update: str, anchors: str = "MNOPQ") -> list[str]:
         text = anchors + head + update
         light = [(len(anchors), len(text))]
-        found = segment.segments(tokens(text), [0] * len(text), light, 0)
+        found = segment.segments(segment.Outline(tokens(text), [0] * len(text), light, 0))
         return [text[piece.start : piece.stop] for piece in found]
 
     assert drawn("xyz", "uvw" * 6) == ["MNOPQxyz", *["uvwuvw"] * 3]
@@ -85,14 +85,14 @@ def test_the_smallest_period() -> None:
 
 
 def test_a_short_trace_is_one_segment() -> None:
-    found = segments(tokens("abcabc"), [0] * 6, [], whole=6)
+    found = segments(Outline(tokens("abcabc"), [0] * 6, [], whole=6))
     assert [(s.start, s.stop) for s in found] == [(0, 6)]
     assert "within 6" in found[0].reason
 
 
 def test_a_long_trace_is_cut_at_its_blocks() -> None:
     block = "abcdefghijklm"
-    found = segments(tokens("xy" + block * 3 + "z"), [0] * 42, [], whole=10)
+    found = segments(Outline(tokens("xy" + block * 3 + "z"), [0] * 42, [], whole=10))
     assert [(s.start, s.stop) for s in found] == [(0, 2), (2, 15), (15, 28), (28, 41), (41, 42)]
     assert found[1].reason == "block 1 of 3, 13 operations each"
 
@@ -101,7 +101,7 @@ def test_a_long_stretch_without_repeats_is_cut_where_little_is_alive() -> None:
     length = LONGEST + 200
     alive = [1000] * length
     alive[LONGEST - 50] = 7
-    found = segments(list(range(length)), alive, [], whole=10)
+    found = segments(Outline(list(range(length)), alive, [], whole=10))
     assert [(s.start, s.stop) for s in found] == [(0, LONGEST - 49), (LONGEST - 49, length)]
     assert "7 bytes alive" in found[0].reason
 
@@ -109,6 +109,6 @@ def test_a_long_stretch_without_repeats_is_cut_where_little_is_alive() -> None:
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=200), st.integers(1, 60))
 def test_segments_cover_the_trace_in_order(stream: list[int], whole: int) -> None:
-    found = segments(stream, [0] * len(stream), [], whole)
+    found = segments(Outline(stream, [0] * len(stream), [], whole))
     assert [s.start for s in found] == [0, *(s.stop for s in found[:-1])]
     assert found[-1].stop == len(stream)

@@ -61,6 +61,31 @@ def test_what_autocast_lowers_and_what_it_keeps(dtype: torch.dtype):
     compare_with_cpu(program, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
 
 
+SUMMED = {
+    "sum": torch.sum,
+    "prod": torch.prod,
+    "cumsum": lambda x: x.cumsum(0),
+    "cumprod": lambda x: x.cumprod(0),
+    "softmax": lambda x: x.softmax(0),
+    "log_softmax": lambda x: x.log_softmax(0),
+    "vector_norm": torch.linalg.vector_norm,
+}
+
+
+@pytest.mark.parametrize("name", SUMMED)
+def test_autocast_sums_halves_alone_in_single_precision(name: str):
+    """As on PyTorch's accelerators: doubles, integers and complex numbers stay what they are."""
+    for dtype in (torch.bfloat16, torch.float32, torch.float64, torch.int64, torch.complex64):
+        x = torch.ones(3, dtype=dtype)
+        try:
+            plain = SUMMED[name](x).dtype
+        except RuntimeError:
+            continue  # no kernel for it on the CPU either
+        with torch.autocast("tpu", dtype=torch.bfloat16):
+            found = SUMMED[name](x.to("tpu")).dtype
+        assert found == (torch.float32 if dtype == torch.bfloat16 else plain), dtype
+
+
 def test_autocast_knows_the_device():
     with torch.autocast("tpu", dtype=torch.bfloat16):
         assert torch.is_autocast_enabled("tpu")

@@ -323,9 +323,9 @@ def test_what_ran_on_the_host_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FUSE_HOST_FALLBACK", "silent")
 
     engine = fuse.device.lazy.engine()
-    reject = engine.planning.verdicts.reject
+    reject = engine.planning.support.reject
     monkeypatch.setattr(
-        engine.planning.verdicts, "reject", lambda node: "no" if node.op == "erfc" else reject(node)
+        engine.planning.support, "reject", lambda node: "no" if node.op == "erfc" else reject(node)
     )
     found = fuse.compare(lambda x: (x.sin() + 0.5).erfc().exp(), torch.ones(5).to(DEVICE))
     assert found.agrees
@@ -338,13 +338,13 @@ def test_what_ran_on_the_host_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_unknown_backend_lists_the_valid_ones() -> None:
     with pytest.raises(fuse.errors.ConfigError, match="unknown backend 'tpu': the valid ones are "
-                       "'xla', 'numpy'\\.\n  way out: use one of xla, numpy"):  # fmt: skip
+                       "'xla', 'numpy'\\.\n  hint: use one of xla, numpy"):  # fmt: skip
         fuse.compare(torch.ones, 2, backends=("xla", "tpu"))
 
 
 @pytest.mark.parametrize("backends", ["xla", ("xla",), ("xla", "numpy", "xla")])
 def test_backends_are_two(backends: Any) -> None:
-    with pytest.raises(fuse.errors.ConfigError, match="way out: choose two of xla, numpy"):
+    with pytest.raises(fuse.errors.ConfigError, match="hint: choose two of xla, numpy"):
         fuse.compare(torch.ones, 2, backends=backends)
 
 

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 
 import fuse
+from fuse.aot.heads import CannotJoinError, Joined
 from fuse.backends.base import Chunk
-from fuse.report.heads import CannotJoinError, Joined
 from tests.targets.fakes import FakeTarget
 
 Make = Callable[..., FakeTarget]

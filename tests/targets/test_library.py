@@ -10,11 +10,12 @@ import pytest
 import torch
 
 import fuse
+from fuse.aot import command as aot
+from fuse.aot import library
+from fuse.aot.report import open_target
 from fuse.cache.entry import unpack
-from fuse.commands import aot, library
 from fuse.device import lazy
 from fuse.engine.targeted import Targeted
-from fuse.report.target import open_target
 from tests.targets.fakes import FakeTarget
 
 Make = Callable[..., FakeTarget]

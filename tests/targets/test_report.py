@@ -12,9 +12,9 @@ import torch
 from torch import nn
 
 import fuse
+from fuse.aot.report import last_step, report_of
 from fuse.device import lazy
 from fuse.engine.targeted import Targeted
-from fuse.report.target import last_step, report_of
 from fuse.trace.borders import Borders
 from tests.targets.fakes import FakeTarget
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
-from fuse.trace.spec import Layout, View
+from fuse.trace.spec import Layout, View, contiguous_strides
 from fuse.trace.views import dynamic_bounds, resolve, write_layout
 
 
@@ -158,3 +161,53 @@ def test_a_view_outside_its_buffer_is_refused():
 
 def test_a_view_past_a_value_whose_storage_has_grown_serves_its_own_offset_alone() -> None:
     assert dynamic_bounds(Layout("float32", ()), View("float32", (2,), (1,), 0)) is None
+
+
+def read(layout: Layout, view: View, offset: int) -> np.ndarray:
+    """The recipe of ``view``, with new starts for another offset: what a backend does."""
+    found, flat = resolve(layout, view), np.arange(layout.nbytes // 4)
+    if found.windowed:
+        taken = np.append(flat[offset : offset + found.flat_length], np.zeros(found.padding, int))
+        assert len(taken) == found.flat_length + found.padding
+        starts: list[int] = list(found.starts)
+    else:
+        taken, starts = flat, []
+        for stride in contiguous_strides(found.base_shape):
+            start, offset = divmod(offset, stride)
+            starts.append(start)
+    value = taken.reshape(found.base_shape)
+    for dim, (start, size, step) in enumerate(zip(starts, found.sizes, found.steps, strict=True)):
+        places = start + np.arange(size) * step
+        assert places[-1] < found.base_shape[dim], "XLA would read elsewhere, and say nothing"
+        value = value.take(places, axis=dim)
+    kept = value.reshape([found.sizes[dim] for dim in sorted(found.axes)])
+    value = kept.transpose(found.permutation).reshape(found.inner_shape)
+    return np.broadcast_to(value, view.shape)
+
+
+@st.composite
+def moving(draw: st.DrawFn) -> tuple[tuple[int, ...], torch.Tensor]:
+    """A layout, and a view of it: slices with steps, perhaps transposed or of flat memory."""
+    layout = tuple(draw(st.lists(st.integers(1, 7), min_size=1, max_size=3)))
+    value = torch.arange(torch.Size(layout).numel()).reshape(layout)
+    if draw(st.booleans()):
+        value = value.view(-1)
+    for dim, size in enumerate(value.shape):
+        start = draw(st.integers(0, size - 1))
+        end = draw(st.integers(start + 1, size))
+        value = value[(slice(None),) * dim + (slice(start, end, draw(st.integers(1, 3))),)]
+    return layout, value.transpose(0, -1) if draw(st.booleans()) else value
+
+
+@settings(max_examples=500, deadline=None, derandomize=True)
+@given(moving())
+def test_every_offset_within_the_bounds_is_read_right(case: tuple[tuple[int, ...], torch.Tensor]):
+    layout, tensor = Layout("float32", case[0]), case[1]
+    view = View("float32", tuple(tensor.shape), tensor.stride(), tensor.storage_offset())
+    bounds = dynamic_bounds(layout, view)
+    assume(bounds is not None)
+    assert bounds is not None and fits(bounds, view.offset)
+    flat = torch.arange(layout.nbytes // 4)
+    for offset in filter(lambda one: fits(bounds, one), range(len(flat))):
+        expected = flat.as_strided(view.shape, view.strides, offset)  # within the memory, or raises
+        assert (read(layout, view, offset) == expected.numpy()).all(), (view, offset)

@@ -1,4 +1,4 @@
-"""Adaptive and fractional pooling, and unpooling, on the windows of ordinary pooling."""
+"""Fractional pooling, and unpooling."""
 
 from __future__ import annotations
 
@@ -7,70 +7,22 @@ from functools import partial
 
 import numpy as np
 
-from fuse.backends.numpy.rules.pooling import (
-    adaptive,
-    divide,
-    divisors,
-    maximum,
-    scatter,
-    spread_sums,
-    window_sums,
-)
+from fuse.backends.numpy.rules.pooling import scatter
 from fuse.backends.numpy.rules.registry import RuleContext, rule
 from fuse.backends.numpy.rules.windows import merged
 
 Array = np.ndarray
 
 
-@rule("_adaptive_avg_pool2d", "_adaptive_avg_pool3d")
-def _adaptive_average(ctx: RuleContext, x: Array, output_size: tuple[int, ...]) -> Array:
-    windows = adaptive(x, output_size)
-    return divide(window_sums(ctx.widened(x), windows), divisors(windows, False))
-
-
-def _adaptive_average_backward(dims: int, ctx: RuleContext, grad: Array, x: Array) -> Array:
-    windows = adaptive(x, grad.shape[-dims:])
-    return spread_sums(divide(ctx.widened(grad), divisors(windows, False)), x, windows)
-
-
-@rule("adaptive_max_pool2d", "adaptive_max_pool3d")
-def _adaptive_maximum(
-    ctx: RuleContext, x: Array, output_size: tuple[int, ...]
-) -> tuple[Array, Array]:
-    return maximum(x, adaptive(x, output_size))
-
-
-def _adaptive_maximum_backward(
-    dims: int, ctx: RuleContext, grad: Array, x: Array, indices: Array
+@rule("max_unpool2d", "max_unpool3d")
+def _unpool(
+    ctx: RuleContext, x: Array, indices: Array, sizes: tuple[int, ...], *_window: tuple[int, ...]
 ) -> Array:
-    return scatter(ctx.widened(grad), indices, x.shape[-dims:])
-
-
-def _unpool(x: Array, indices: Array, sizes: tuple[int, ...]) -> Array:
     """Zeros of ``sizes`` with every ``x`` where its index says; leading dims independent."""
     lead = x.shape[: x.ndim - len(sizes)]
     result = np.zeros((*lead, math.prod(sizes)), x.dtype)
     np.put_along_axis(result, merged(indices, len(sizes)), merged(x, len(sizes)), -1)
     return result.reshape(*lead, *sizes)
-
-
-@rule("max_unpool2d")
-def _max_unpool2d(
-    ctx: RuleContext, x: Array, indices: Array, output_size: tuple[int, ...]
-) -> Array:
-    return _unpool(x, indices, output_size)
-
-
-@rule("max_unpool3d")
-def _max_unpool3d(
-    ctx: RuleContext,
-    x: Array,
-    indices: Array,
-    output_size: tuple[int, ...],
-    stride: tuple[int, ...],
-    padding: tuple[int, ...],
-) -> Array:
-    return _unpool(x, indices, output_size)
 
 
 def _fractional_starts(sample: Array, size: int, out: int, kernel: int) -> Array:
@@ -133,10 +85,6 @@ def _fractional_backward(
 ) -> Array:
     return scatter(ctx.widened(grad), indices, x.shape[-len(output_size) :])
 
-
-for _dims in (2, 3):
-    rule(f"_adaptive_avg_pool{_dims}d_backward")(partial(_adaptive_average_backward, _dims))
-    rule(f"adaptive_max_pool{_dims}d_backward")(partial(_adaptive_maximum_backward, _dims))
 
 rule("fractional_max_pool2d")(partial(_fractional, (1, 0)))
 rule("fractional_max_pool3d")(partial(_fractional, (0, 1, 2)))

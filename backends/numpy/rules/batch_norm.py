@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from fuse.backends.normalization import Mask, beside, channel_axes, register_batch_norm
+from fuse.backends.normalization import Mask, beside, channel_axes, register_batch_norm, wide
 from fuse.backends.numpy.rules.context import convert
-from fuse.backends.numpy.rules.normalization import input_gradient, reciprocal_std, wide
+from fuse.backends.numpy.rules.normalization import input_gradient, reciprocal_std
 from fuse.backends.numpy.rules.reduction import add_up, count, moments
 from fuse.backends.numpy.rules.registry import RuleContext, rule
 

@@ -18,6 +18,7 @@ from fuse.backends.numpy.rules.elementwise import (
     smaller,
 )
 from fuse.backends.numpy.rules.registry import Rule, rule
+from fuse.backends.overloads import BITS, COMPARISONS, EXTREMES
 
 Function = Callable[..., np.ndarray]
 
@@ -40,7 +41,7 @@ _COMPARISONS: dict[str, Function] = {
     "ge": np.greater_equal,
 }
 for _name, _function in _COMPARISONS.items():
-    rule(f"{_name}.Tensor", f"{_name}.Scalar")(_of_two(_function))
+    rule(*COMPARISONS[_name])(_of_two(_function))
 
 
 def _of_truth(function: Function) -> Rule:
@@ -74,35 +75,18 @@ _BITWISE: dict[str, Function] = {
     "and": np.bitwise_and,
     "or": np.bitwise_or,
     "xor": np.bitwise_xor,
+    # A distance that is negative or not below the width counts as the width, in NumPy as in
+    # PyTorch: the result is then 0, or of a shift to the right all sign bits.
+    "left": np.left_shift,
+    "right": np.right_shift,
 }
 for _name, _function in _BITWISE.items():
-    rule(
-        f"bitwise_{_name}.Tensor",
-        f"bitwise_{_name}.Scalar",
-        f"bitwise_{_name}.Scalar_Tensor",
-        refuse=_refuse_floats,
-    )(_of_two(_function))
+    rule(*BITS[_name], refuse=_refuse_floats)(_of_two(_function))
 
 
 @rule("bitwise_not", refuse=_refuse_floats)
 def _bitwise_not(ctx: RuleContext, self: np.ndarray) -> np.ndarray:
     return np.invert(self)
-
-
-# A distance that is negative or not below the width counts as the width, in NumPy as in
-# PyTorch: the result is then 0, or of a shift to the right all sign bits.
-for _bitwise_name, _python_name, _function in (
-    ("bitwise_left_shift", "__lshift__", np.left_shift),
-    ("bitwise_right_shift", "__rshift__", np.right_shift),
-):
-    rule(
-        f"{_bitwise_name}.Tensor",
-        f"{_bitwise_name}.Tensor_Scalar",
-        f"{_bitwise_name}.Scalar_Tensor",
-        f"{_python_name}.Tensor",
-        f"{_python_name}.Scalar",
-        refuse=_refuse_floats,
-    )(_of_two(_function))
 
 
 # --- classes of numbers ------------------------------------------------------
@@ -174,17 +158,13 @@ def _ignoring_nan(beats: Function) -> Function:
 
 
 _EXTREMES: dict[str, Function] = {
-    "maximum": larger,
-    "minimum": smaller,
+    "larger": larger,
+    "smaller": smaller,
     "fmax": _ignoring_nan(np.less),
     "fmin": _ignoring_nan(np.greater),
-    "clamp_min": larger,
-    "clamp_min.Tensor": larger,
-    "clamp_max": smaller,
-    "clamp_max.Tensor": smaller,
 }
 for _name, _function in _EXTREMES.items():
-    rule(_name)(_of_two(_function))
+    rule(*EXTREMES[_name])(_of_two(_function))
 
 
 @rule("clamp", "clamp.Tensor")

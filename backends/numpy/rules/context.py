@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fuse.trace.spec import TensorSpec
+from fuse.backends.context import Operation
 from fuse.versions import FLOAT8_MOST, float8_saturates
 
 _MOST = 2**63 - 1
@@ -15,24 +15,8 @@ _WIDE = {"float16": "float32", "bfloat16": "float32"}
 
 
 @dataclass(frozen=True)
-class RuleContext:
-    """Facts about one operation: its results, its promoted dtype, its randomness.
-
-    Attributes:
-        out: shape and dtype of every tensor result, flattened, in schema order; an
-            undefined result has no entry.
-        result_type: PyTorch's promoted dtype over all tensor and Scalar operands
-            (``torch.result_type`` generalised to n operands).
-        seed, offset: integers below 2**64 for a random operator, else ``None``.
-        contiguous: whether each tensor operand, in order, is row-major; empty where that is
-            not known (a step of a decomposition).
-    """
-
-    out: tuple[TensorSpec, ...]
-    result_type: str
-    seed: int | None = None
-    offset: int | None = None
-    contiguous: tuple[bool, ...] = ()
+class RuleContext(Operation):
+    """Facts about one operation, and the conversions that they ask for."""
 
     def promoted(self, *values: Any) -> tuple[np.ndarray, ...]:
         """Convert operands to ``result_type``; shapes stay as they are."""

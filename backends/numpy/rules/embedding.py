@@ -4,33 +4,18 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
-from fuse.backends.embedding import (
-    MAX,
-    MEAN,
-    SUM,
-    backward,
-    bag_backward,
-    refuse_bag_backward,
-    refuse_dense_bag_backward,
-    refuse_sparse,
-)
+from fuse.backends.embedding import MAX, MEAN, SUM, Bags, Embedding
 from fuse.backends.numpy.rules.registry import RuleContext, rule
 
 Array = np.ndarray
 
 
 @rule("embedding")
-def _embedding(
-    ctx: RuleContext,
-    weight: Array,
-    indices: Array,
-    padding_idx: int,
-    scale_grad_by_freq: bool,
-    sparse: bool,
-) -> Array:
+def _embedding(ctx: RuleContext, weight: Array, indices: Array, *_of_gradient: Any) -> Array:
     return weight[indices]
 
 
@@ -48,21 +33,12 @@ def _summed_rows(
     return total
 
 
-@rule("embedding_dense_backward")
-def _embedding_dense_backward(
-    ctx: RuleContext,
-    grad_output: Array,
-    indices: Array,
-    num_weights: int,
-    padding_idx: int,
-    scale_grad_by_freq: bool,
+def _gradient(
+    ctx: RuleContext, grad: Array, indices: Array, padding_idx: int, by_frequency: bool
 ) -> Array:
     rows, width = ctx.out[0].shape
-    grad = ctx.widened(grad_output).reshape(indices.size, width)
-    return _summed_rows(grad, indices.reshape(-1), rows, padding_idx, scale_grad_by_freq)
-
-
-rule("embedding_backward", refuse=refuse_sparse)(backward(_embedding_dense_backward))
+    grad = grad.reshape(indices.size, width)
+    return _summed_rows(grad, indices.reshape(-1), rows, padding_idx, by_frequency)
 
 
 @rule("embedding_renorm")
@@ -98,18 +74,8 @@ def _resized(sizes: Array, shape: tuple[int, ...]) -> Array:
     return np.pad(sizes[: shape[0]], (0, max(shape[0] - sizes.size, 0)))
 
 
-@rule("_embedding_bag", "_embedding_bag_forward_only")
-def _embedding_bag(
-    ctx: RuleContext,
-    weight: Array,
-    indices: Array,
-    offsets: Array,
-    scale_grad_by_freq: bool,
-    mode: int,
-    sparse: bool,
-    per_sample_weights: Array | None,
-    include_last_offset: bool,
-    padding_idx: int,
+def _bags(
+    ctx: RuleContext, weight: Array, indices: Array, offsets: Array, how: Bags
 ) -> tuple[Array, ...]:
     """Reduced rows, each index's bag, bag sizes, and the rows that maxima came from.
 
@@ -119,78 +85,57 @@ def _embedding_bag(
     wide = ctx.widened(weight)
     total, bag_list, sizes, last = (np.zeros(spec.shape, spec.dtype) for spec in ctx.out)
     total = total.astype(wide.dtype)
-    bag = _bag_of(offsets[:-1] if include_last_offset else offsets, indices.size)
-    valid = indices != padding_idx
+    bag = _bag_of(offsets, indices.size)
+    valid = indices != how.padding
     counts = np.bincount(bag[valid], minlength=total.shape[0])
     for number, positions in _members(bag, total.shape[0], valid):
         rows = wide[indices[positions]]
-        if mode == MAX:
+        if how.mode == MAX:
             total[number] = rows.max(axis=0)
             last[number] = indices[positions[rows.argmax(axis=0)]]
             continue
-        if per_sample_weights is not None:
-            rows = rows * ctx.widened(per_sample_weights)[positions, None]
-        total[number] = rows.sum(axis=0) / (counts[number] if mode == MEAN else 1)
+        if how.weights is not None:
+            rows = rows * ctx.widened(how.weights)[positions, None]
+        total[number] = rows.sum(axis=0) / (counts[number] if how.mode == MEAN else 1)
     if bag_list.shape == bag.shape:
         bag_list = bag
-    if mode != SUM and indices.size:
+    if how.mode != SUM and indices.size:
         sizes = _resized(counts, sizes.shape)
-    if mode == MEAN and indices.size:
+    if how.mode == MEAN and indices.size:
         last = _resized(counts, last.shape)
     return total, bag_list, sizes, last
 
 
-def _bag_list(offset2bag: Array, offsets: Array, indices: Array) -> Array:
-    """``offset2bag``, computed where the forward left it empty."""
-    return offset2bag if offset2bag.size else _bag_of(offsets, indices.size)
-
-
-@rule("_embedding_bag_dense_backward", refuse=refuse_dense_bag_backward)
-def _embedding_bag_dense_backward(
+def _bags_gradient(
     ctx: RuleContext,
     grad: Array,
     indices: Array,
-    offset2bag: Array,
-    bag_size: Array,
+    bag: Array,
+    sizes: Array,
     maximum_indices: Array,
-    num_weights: int,
-    scale_grad_by_freq: bool,
-    mode: int,
-    per_sample_weights: Array | None,
-    padding_idx: int,
+    how: Bags,
 ) -> Array:
     rows, width = ctx.out[0].shape
-    grad, bag_size = ctx.widened(grad), bag_size[: grad.shape[0], None]
-    if mode == MAX:
+    sizes = sizes[:, None]
+    if how.mode == MAX:
         # An empty bag's indices are 0 and its gradient belongs to no row.
-        taken = np.where(bag_size > 0, grad, np.zeros((), grad.dtype))
+        taken = np.where(sizes > 0, grad, np.zeros((), grad.dtype))
         total = np.zeros((rows, width), grad.dtype)
         np.add.at(total, (maximum_indices, np.arange(width)), taken)
         return total
-    if mode == MEAN:
-        grad = grad / np.maximum(bag_size, 1).astype(grad.dtype)
-    spread = grad[offset2bag]
-    if per_sample_weights is not None:
-        spread = spread * ctx.widened(per_sample_weights)[:, None]
-    return _summed_rows(spread, indices, rows, padding_idx, False)
+    if how.mode == MEAN:
+        grad = grad / np.maximum(sizes, 1).astype(grad.dtype)
+    spread = grad[bag]
+    if how.weights is not None:
+        spread = spread * ctx.widened(how.weights)[:, None]
+    return _summed_rows(spread, indices, rows, how.padding, False)
 
 
-rule("_embedding_bag_backward", refuse=refuse_bag_backward)(
-    bag_backward(_embedding_bag_dense_backward, _bag_list)
-)
-
-
-@rule("_embedding_bag_per_sample_weights_backward")
-def _embedding_bag_weights_backward(
-    ctx: RuleContext,
-    grad: Array,
-    weight: Array,
-    indices: Array,
-    offsets: Array,
-    offset2bag: Array,
-    mode: int,
-    padding_idx: int,
+def _weights_gradient(
+    ctx: RuleContext, grad: Array, weight: Array, indices: Array, bag: Array, padding_idx: int
 ) -> Array:
-    bag = _bag_list(offset2bag, offsets, indices)
     products = ctx.widened(grad)[bag] * ctx.widened(weight)[indices]
     return np.where(indices != padding_idx, products.sum(axis=1), 0)
+
+
+Embedding(_gradient, _bag_of, _bags, _bags_gradient, _weights_gradient).register(rule)

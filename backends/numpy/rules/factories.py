@@ -13,6 +13,7 @@ import numpy as np
 
 from fuse.backends.numpy.rules.context import RuleContext, convert
 from fuse.backends.numpy.rules.registry import Rule, rule
+from fuse.backends.overloads import EMPTY, FULL
 
 # --- constants ---------------------------------------------------------------
 
@@ -30,14 +31,11 @@ def _always(value: int) -> Rule:
     return define
 
 
-# Memory that nobody wrote reads as zero: the same bits in every run and every mode.
-_EMPTY = ("empty.memory_format", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
-_ZERO = ("zeros", "zeros_like", "new_zeros", "zero", "zero_", "_efficientzerotensor")
-rule(*_EMPTY, *_ZERO)(_always(0))
+rule(*EMPTY)(_always(0))
 rule("ones", "ones_like", "new_ones")(_always(1))
 
 
-@rule("full", "full_like", "fill.Scalar", "fill.Tensor", "fill_.Scalar", "fill_.Tensor")
+@rule(*FULL)
 def _full(ctx: RuleContext, like_or_size: Any, value: Any, dtype: str | None = None) -> np.ndarray:
     return constant(ctx, value)
 

@@ -6,11 +6,11 @@ Half-precision operands are multiplied and added in float32, as PyTorch accumula
 from __future__ import annotations
 
 import math
-import string
 from typing import Any
 
 import numpy as np
 
+from fuse.backends.matmul import added, register_scaled, trilinear
 from fuse.backends.numpy.rules.context import convert
 from fuse.backends.numpy.rules.registry import RuleContext, rule
 from fuse.backends.numpy.rules.special import erf
@@ -33,17 +33,9 @@ def _add(ctx: RuleContext, base: Array, value: Array, beta: Any, alpha: Any) -> 
     return value if beta == 0 else _scaled(base.astype(value.dtype), beta) + value
 
 
-@rule("mm", "bmm", "mv", "dot")
-def _mm(ctx: RuleContext, x: Array, y: Array) -> Array:
+@rule("mm", "bmm", "mv", "dot", "mm.dtype", "bmm.dtype")
+def _mm(ctx: RuleContext, x: Array, y: Array, *_dtype: str) -> Array:
     return product(ctx, x, y)
-
-
-@rule("mm.dtype", "bmm.dtype")
-def _mm_dtype(ctx: RuleContext, x: Array, y: Array, out_dtype: str) -> Array:
-    return product(ctx, x, y)
-
-
-_TENSOR_WISE, _ROW_WISE = 0, 1  # torch.nn.functional.ScalingType
 
 
 def _scaled_product(
@@ -60,50 +52,7 @@ def _scaled_product(
     return np.clip(result, -448, 448) if ctx.out[0].dtype == "float8_e4m3fn" else result
 
 
-@rule("_scaled_mm")
-def _scaled_mm(
-    ctx: RuleContext,
-    x: Array,
-    y: Array,
-    scale_a: Array,
-    scale_b: Array,
-    bias: Array | None = None,
-    scale_result: Array | None = None,
-    *_options: Any,
-) -> Array:
-    return _scaled_product(ctx, x, y, (scale_a, scale_b), bias)
-
-
-def _refuse_blocks(
-    ctx: RuleContext,
-    x: Array,
-    y: Array,
-    scale_a: list[Array],
-    recipe_a: tuple[int, ...],
-    swizzle_a: tuple[int, ...],
-    scale_b: list[Array],
-    recipe_b: tuple[int, ...],
-    *_options: Any,
-) -> str | None:
-    known = {*recipe_a, *recipe_b} <= {_TENSOR_WISE, _ROW_WISE}
-    return None if known else "scales of blocks of a matrix"
-
-
-@rule("_scaled_mm_v2", refuse=_refuse_blocks)
-def _scaled_mm_recipes(
-    ctx: RuleContext,
-    x: Array,
-    y: Array,
-    scale_a: list[Array],
-    recipe_a: tuple[int, ...],
-    swizzle_a: tuple[int, ...],
-    scale_b: list[Array],
-    recipe_b: tuple[int, ...],
-    swizzle_b: tuple[int, ...],
-    bias: Array | None = None,
-    *_options: Any,
-) -> Array:
-    return _scaled_product(ctx, x, y, (scale_a[0], scale_b[0]), bias)
+register_scaled(rule, _scaled_product)
 
 
 @rule("vdot")
@@ -117,50 +66,23 @@ def _int_mm(ctx: RuleContext, x: Array, y: Array) -> Array:
     return x.astype(np.int32) @ y.astype(np.int32)
 
 
-@rule("addmm", "baddbmm", "addmv")
-def _addmm(
-    ctx: RuleContext, base: Array, x: Array, y: Array, *, beta: Any = 1, alpha: Any = 1
-) -> Array:
-    return _add(ctx, base, product(ctx, x, y), beta, alpha)
+def _summed_product(ctx: RuleContext, x: Array, y: Array) -> Array:
+    return np.sum(product(ctx, x, y), axis=0, dtype=ctx.widened(x).dtype)
 
 
-@rule("addmm.dtype", "baddbmm.dtype")
-def _addmm_dtype(
-    ctx: RuleContext,
-    base: Array,
-    x: Array,
-    y: Array,
-    out_dtype: str,
-    *,
-    beta: Any = 1,
-    alpha: Any = 1,
-) -> Array:
-    return _add(ctx, base, product(ctx, x, y), beta, alpha)
+_addmm = added(product, _add)
+rule("addmm", "baddbmm", "addmv", "addmm.dtype", "baddbmm.dtype")(_addmm)
+rule("addbmm")(added(_summed_product, _add))
 
 
 @rule("_addmm_activation")
 def _addmm_activation(
-    ctx: RuleContext,
-    base: Array,
-    x: Array,
-    y: Array,
-    *,
-    beta: Any = 1,
-    alpha: Any = 1,
-    use_gelu: bool = False,
+    ctx: RuleContext, base: Array, x: Array, y: Array, *, use_gelu: bool = False, **factors: Any
 ) -> Array:
-    value = _add(ctx, base, product(ctx, x, y), beta, alpha)
+    value: Array = _addmm(ctx, base, x, y, **factors)
     if use_gelu:
         return (value * (1 + erf(value / math.sqrt(2))) / 2).astype(value.dtype)
     return np.maximum(value, 0)
-
-
-@rule("addbmm")
-def _addbmm(
-    ctx: RuleContext, base: Array, x: Array, y: Array, *, beta: Any = 1, alpha: Any = 1
-) -> Array:
-    total = np.sum(product(ctx, x, y), axis=0, dtype=ctx.widened(x).dtype)
-    return _add(ctx, base, total, beta, alpha)
 
 
 @rule("addr")
@@ -174,27 +96,10 @@ def _addr(
     return _add(ctx, base, np.outer(u, v), beta, alpha)
 
 
-@rule("_trilinear")
-def _trilinear(
-    ctx: RuleContext,
-    first: Array,
-    second: Array,
-    third: Array,
-    expand1: tuple[int, ...],
-    expand2: tuple[int, ...],
-    expand3: tuple[int, ...],
-    sumdim: tuple[int, ...],
-    unroll_dim: int = 1,
-) -> Array:
-    """Product of three tensors, each expanded at its own dimensions, then summed."""
-    letters = string.ascii_letters[: first.ndim + len(expand1)]
+def _trilinear(ctx: RuleContext, operands: list[Array], equation: str, *_dims: Any) -> Array:
+    return np.asarray(np.einsum(equation, *operands))
 
-    def without(dims: tuple[int, ...]) -> str:
-        return "".join(letter for dim, letter in enumerate(letters) if dim not in dims)
 
-    names = ",".join(without(dims) for dims in (expand1, expand2, expand3))
-    wide = [ctx.widened(operand) for operand in (first, second, third)]
-    return np.asarray(np.einsum(f"{names}->{without(sumdim)}", *wide))
-
+rule("_trilinear")(trilinear(_trilinear))
 
 __all__ = ["product"]

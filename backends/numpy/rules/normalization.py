@@ -11,19 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from fuse.backends.normalization import Mask, axes_but, by_channel, split
+from fuse.backends.normalization import Mask, axes_but, register_group_norm, split, wide
 from fuse.backends.numpy.rules.reduction import add_up, count, moments
 from fuse.backends.numpy.rules.registry import RuleContext, rule
 
 Array = np.ndarray
-
-
-def wide(ctx: RuleContext, *values: Array | None) -> list[Any]:
-    """Operands in the dtype statistics are computed in: that of the first, half widened."""
-    first = values[0]
-    assert first is not None
-    dtype = ctx.widened(first).dtype
-    return [None if value is None else value.astype(dtype) for value in values]
 
 
 def reciprocal_std(variance: Array, eps: float) -> Array:
@@ -47,6 +39,34 @@ def input_gradient(weighted: Array, normal: Array, rstd: Array, axes: tuple[int,
     return rstd * (weighted - _mean(weighted, axes) - normal * _mean(weighted * normal, axes))
 
 
+def _normalised(
+    x: Array, weight: Array | None, bias: Array | None, axes: tuple[int, ...], eps: float
+) -> tuple[Array, Array, Array]:
+    mean, rstd = _normalised_moments(x, axes, eps)
+    out = (x - mean) * rstd
+    out = out if weight is None else out * weight
+    return out if bias is None else out + bias, mean, rstd
+
+
+def _gradients(
+    grad: Array,
+    x: Array,
+    mean: Array,
+    rstd: Array,
+    weight: Array | None,
+    inner: tuple[int, ...],
+    outer: tuple[int, ...],
+    mask: Mask,
+) -> Any:
+    normal = (x - mean) * rstd
+    weighted = grad if weight is None else grad * weight
+    return (
+        input_gradient(weighted, normal, rstd, inner) if mask[0] else None,
+        add_up(grad * normal, outer) if mask[1] else None,
+        add_up(grad, outer) if mask[2] else None,
+    )
+
+
 # --- layer and RMS normalisation -----------------------------------------------------
 
 
@@ -60,10 +80,7 @@ def _layer_norm(
     eps: float,
 ) -> Any:
     x, weight, bias = wide(ctx, x, weight, bias)
-    mean, rstd = _normalised_moments(x, split(x.ndim, normalized)[1], eps)
-    out = (x - mean) * rstd
-    out = out if weight is None else out * weight
-    return out if bias is None else out + bias, mean, rstd
+    return _normalised(x, weight, bias, split(x.ndim, normalized)[1], eps)
 
 
 @rule("native_layer_norm_backward")
@@ -80,13 +97,7 @@ def _layer_norm_backward(
 ) -> Any:
     grad, x, mean, rstd, weight = wide(ctx, grad, x, mean, rstd, weight)
     outer, inner = split(x.ndim, normalized)
-    normal = (x - mean) * rstd
-    weighted = grad if weight is None else grad * weight
-    return (
-        input_gradient(weighted, normal, rstd, inner) if mask[0] else None,
-        add_up(grad * normal, outer) if mask[1] else None,
-        add_up(grad, outer) if mask[2] else None,
-    )
+    return _gradients(grad, x, mean, rstd, weight, inner, outer, mask)
 
 
 @rule("_fused_rms_norm")
@@ -127,53 +138,7 @@ def _rms_norm_backward(
 # --- group normalisation -------------------------------------------------------------
 
 
-@rule("native_group_norm")
-def _group_norm(
-    ctx: RuleContext,
-    x: Array,
-    weight: Array | None,
-    bias: Array | None,
-    n: int,
-    channels: int,
-    pixels: int,
-    group: int,
-    eps: float,
-) -> Any:
-    shape = x.shape
-    x, weight, bias = wide(ctx, x, weight, bias)
-    x = x.reshape(n, group, channels // group, pixels)
-    mean, rstd = _normalised_moments(x, (2, 3), eps)
-    out = (x - mean) * rstd
-    out = out if weight is None else out * by_channel(weight, group)
-    out = out if bias is None else out + by_channel(bias, group)
-    return out.reshape(shape), mean.reshape(n, group), rstd.reshape(n, group)
-
-
-@rule("native_group_norm_backward")
-def _group_norm_backward(
-    ctx: RuleContext,
-    grad: Array,
-    x: Array,
-    mean: Array,
-    rstd: Array,
-    weight: Array | None,
-    n: int,
-    channels: int,
-    pixels: int,
-    group: int,
-    mask: Mask,
-) -> Any:
-    shape = x.shape
-    grad, x, mean, rstd, weight = wide(ctx, grad, x, mean, rstd, weight)
-    grad, x = (value.reshape(n, group, channels // group, pixels) for value in (grad, x))
-    mean, rstd = (value.reshape(n, group, 1, 1) for value in (mean, rstd))
-    normal = (x - mean) * rstd
-    weighted = grad if weight is None else grad * by_channel(weight, group)
-    return (
-        input_gradient(weighted, normal, rstd, (2, 3)).reshape(shape) if mask[0] else None,
-        add_up(grad * normal, (0, 3)).reshape(channels) if mask[1] else None,
-        add_up(grad, (0, 3)).reshape(channels) if mask[2] else None,
-    )
+register_group_norm(rule, _normalised, _gradients)
 
 
 # --- weight normalisation ------------------------------------------------------------

@@ -11,13 +11,13 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from fuse.backends.numpy.rules.registry import RuleContext, rule
 from fuse.backends.numpy.rules.windows import merged
+from fuse.backends.pooling import Pooling
 
 Array = np.ndarray
 OUTSIDE = -1
@@ -28,12 +28,13 @@ class Windows:
     """The windows along one dimension of ``size`` elements.
 
     ``spans`` is the number of elements of each window with the padding counted, but not what
-    lies beyond it.
+    lies beyond it; ``first`` is its first position that is not in the padding before the input.
     """
 
     size: int
     places: Array
     spans: Array
+    first: Array
 
     @property
     def counts(self) -> Array:
@@ -45,37 +46,15 @@ def _regular(size: int, out: int, kernel: int, stride: int, padding: int, gap: i
     first = np.arange(out) * stride - padding
     places = first + np.arange(kernel)[:, None] * gap
     places = np.where((places >= 0) & (places < size), places, OUTSIDE)
-    return Windows(size, places, np.minimum(first + kernel, size + padding) - first)
-
-
-def regular(
-    dims: int,
-    x: Array,
-    out: Sequence[int],
-    kernel: tuple[int, ...],
-    stride: tuple[int, ...],
-    padding: tuple[int, ...],
-    dilation: tuple[int, ...],
-) -> list[Windows]:
-    """The windows of the last ``dims`` dimensions; attributes of length one are repeated."""
-    attributes = [
-        tuple(value) * dims if len(value) == 1 else value
-        for value in (kernel, stride or kernel, padding, dilation)
-    ]
-    sizes = zip(x.shape[-dims:], out[-dims:], *attributes, strict=True)
-    return [_regular(*numbers) for numbers in sizes]
-
-
-def adaptive(x: Array, out: Sequence[int]) -> list[Windows]:
-    """Windows that cut the last ``len(out)`` dimensions of ``x`` into ``out`` equal parts."""
-    return [_adaptive(size, parts) for size, parts in zip(x.shape[-len(out) :], out, strict=True)]
+    spans = np.minimum(first + kernel, size + padding) - first
+    return Windows(size, places, spans, np.where(first < 0, first % gap, first))
 
 
 def _adaptive(size: int, parts: int) -> Windows:
     part = np.arange(parts)
     first, end = part * size // parts, -(-(part + 1) * size // parts)
     places = first + np.arange(np.max(end - first, initial=0))[:, None]
-    return Windows(size, np.where(places < end, places, OUTSIDE), end - first)
+    return Windows(size, np.where(places < end, places, OUTSIDE), end - first, first)
 
 
 def _elements(windows: Sequence[Windows]) -> Iterator[tuple[Array, Array]]:
@@ -92,15 +71,21 @@ def _elements(windows: Sequence[Windows]) -> Iterator[tuple[Array, Array]]:
         yield np.where(inside, flat, 0), inside
 
 
-def maximum(x: Array, windows: Sequence[Windows]) -> tuple[Array, Array]:
+def _maximum(ctx: RuleContext, x: Array, windows: Sequence[Windows]) -> tuple[Array, Array]:
     """The greatest element of each window and its flat position in the pooled dimensions.
 
-    The first of equal elements wins, and the last NaN of a window, as in PyTorch.
+    The first of equal elements wins, and the last NaN of a window, as in PyTorch; a window of
+    padding alone has the lowest value, at its first position.
     """
     lead = x.shape[: x.ndim - len(windows)]
     flat = merged(x, len(windows))
     shape = (*lead, *(window.places.shape[1] for window in windows))
-    best, index, seen = np.zeros(shape, x.dtype), np.zeros(shape, np.int64), np.zeros(shape, bool)
+    first = np.zeros((), np.int64)
+    for window in windows:
+        first = first[..., None] * window.size + window.first
+    lowest = np.iinfo(x.dtype).min if np.issubdtype(x.dtype, np.integer) else -np.inf
+    best, index = np.full(shape, lowest, x.dtype), np.broadcast_to(first, shape)
+    seen = np.zeros(shape, bool)
     for place, inside in _elements(windows):
         value = flat[..., place]
         wins = inside & (~seen | (value > best) | (value != value))
@@ -121,7 +106,7 @@ def scatter(grad: Array, index: Array, sizes: Sequence[int]) -> Array:
     return total.reshape(*lead, *sizes)
 
 
-def window_sums(x: Array, windows: Sequence[Windows]) -> Array:
+def _window_sums(x: Array, windows: Sequence[Windows]) -> Array:
     """The sum of every window; padding counts as zero."""
     lead = x.shape[: x.ndim - len(windows)]
     flat = merged(x, len(windows))
@@ -131,8 +116,8 @@ def window_sums(x: Array, windows: Sequence[Windows]) -> Array:
     return total
 
 
-def spread_sums(grad: Array, like: Array, windows: Sequence[Windows]) -> Array:
-    """The transpose of ``window_sums``: every element of a window receives its ``grad``."""
+def _spread_sums(grad: Array, like: Array, windows: Sequence[Windows]) -> Array:
+    """The transpose of ``_window_sums``: every element of a window receives its ``grad``."""
     total, zero = np.zeros_like(merged(like, len(windows)), grad.dtype), np.zeros((), grad.dtype)
     for place, inside in _elements(windows):
         index: Any = (..., place)
@@ -140,7 +125,7 @@ def spread_sums(grad: Array, like: Array, windows: Sequence[Windows]) -> Array:
     return total.reshape(like.shape)
 
 
-def divisors(windows: Sequence[Windows], include_padding: bool) -> Array:
+def _divisors(windows: Sequence[Windows], include_padding: bool) -> Array:
     """The number of elements that each window counts."""
     product = np.ones((), np.int64)
     for window in windows:
@@ -149,7 +134,7 @@ def divisors(windows: Sequence[Windows], include_padding: bool) -> Array:
     return product
 
 
-def divide(x: Array, by: Any) -> Array:
+def _divided(x: Array, by: Any) -> Array:
     """Quotient in the dtype of ``x``; integers truncate as in C."""
     by = np.asarray(by)
     if not np.issubdtype(x.dtype, np.integer):
@@ -158,69 +143,28 @@ def divide(x: Array, by: Any) -> Array:
     return np.where((x < 0) != (by < 0), -quotient, quotient)
 
 
-def _max_pool(
-    dims: int,
-    ctx: RuleContext,
-    x: Array,
-    kernel: tuple[int, ...],
-    stride: tuple[int, ...],
-    padding: tuple[int, ...],
-    dilation: tuple[int, ...],
-    ceil_mode: bool,
-) -> tuple[Array, Array]:
-    return maximum(x, regular(dims, x, ctx.out[0].shape, kernel, stride, padding, dilation))
-
-
-def _max_pool_backward(
-    dims: int,
-    ctx: RuleContext,
-    grad: Array,
-    x: Array,
-    kernel: tuple[int, ...],
-    stride: tuple[int, ...],
-    padding: tuple[int, ...],
-    dilation: tuple[int, ...],
-    ceil_mode: bool,
-    indices: Array,
+def _maximum_gradient(
+    ctx: RuleContext, grad: Array, indices: Array, x: Array, windows: Sequence[Windows]
 ) -> Array:
-    return scatter(ctx.widened(grad), indices, x.shape[-dims:])
+    return scatter(grad, indices, x.shape[-len(windows) :])
 
 
-def _avg_pool(
-    dims: int,
-    ctx: RuleContext,
-    x: Array,
-    kernel: tuple[int, ...],
-    stride: tuple[int, ...],
-    padding: tuple[int, ...],
-    ceil_mode: bool,
-    count_include_pad: bool,
-    divisor_override: int | None,
+def _average(ctx: RuleContext, x: Array, windows: Sequence[Windows], by: Any) -> Array:
+    return _divided(_window_sums(x, windows), by)
+
+
+def _average_gradient(
+    ctx: RuleContext, grad: Array, x: Array, windows: Sequence[Windows], by: Any
 ) -> Array:
-    windows = regular(dims, x, ctx.out[0].shape, kernel, stride, padding, (1,))
-    by = divisors(windows, count_include_pad) if divisor_override is None else divisor_override
-    return divide(window_sums(ctx.widened(x), windows), by)
+    return _spread_sums(_divided(grad, by), x, windows)
 
 
-def _avg_pool_backward(
-    dims: int,
-    ctx: RuleContext,
-    grad: Array,
-    x: Array,
-    kernel: tuple[int, ...],
-    stride: tuple[int, ...],
-    padding: tuple[int, ...],
-    ceil_mode: bool,
-    count_include_pad: bool,
-    divisor_override: int | None,
-) -> Array:
-    windows = regular(dims, x, grad.shape, kernel, stride, padding, (1,))
-    by = divisors(windows, count_include_pad) if divisor_override is None else divisor_override
-    return spread_sums(divide(ctx.widened(grad), by), x, windows)
-
-
-for _dims in (2, 3):
-    rule(f"max_pool{_dims}d_with_indices")(partial(_max_pool, _dims))
-    rule(f"max_pool{_dims}d_with_indices_backward")(partial(_max_pool_backward, _dims))
-    rule(f"avg_pool{_dims}d")(partial(_avg_pool, _dims))
-    rule(f"avg_pool{_dims}d_backward")(partial(_avg_pool_backward, _dims))
+Pooling(
+    regular=_regular,
+    adaptive=_adaptive,
+    divisors=_divisors,
+    maximum=_maximum,
+    maximum_gradient=_maximum_gradient,
+    average=_average,
+    average_gradient=_average_gradient,
+).register(rule)

@@ -6,6 +6,8 @@ keeps for its gradient has the contents of PyTorch's CUDA kernels (RNN.cu).
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from fuse.backends.numpy.rules.registry import RuleContext, rule
@@ -72,18 +74,8 @@ def _lstm_cell_backward_impl(
 
 
 @rule("_thnn_fused_lstm_cell_backward")
-def _lstm_cell_backward(
-    ctx: RuleContext,
-    grad_hy: Optional,
-    grad_cy: Optional,
-    cx: Array,
-    cy: Array,
-    workspace: Array,
-    has_bias: bool,
-) -> tuple[Optional, Optional, Optional, Optional, Optional]:
-    gates, grad_cx, bias = _lstm_cell_backward_impl(
-        ctx, grad_hy, grad_cy, cx, cy, workspace, has_bias
-    )
+def _lstm_cell_backward(ctx: RuleContext, *arguments: Any) -> tuple[Optional, ...]:
+    gates, grad_cx, bias = _lstm_cell_backward_impl(ctx, *arguments)
     return gates, gates, grad_cx, bias, bias
 
 

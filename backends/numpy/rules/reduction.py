@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from fuse.backends.numpy.rules.context import convert
 from fuse.backends.numpy.rules.elementwise import is_complex, is_float, is_nan
-from fuse.backends.numpy.rules.registry import Rule, RuleContext, rule
+from fuse.backends.numpy.rules.registry import RuleContext, rule
+from fuse.backends.reduction import (
+    Dims,
+    axes_of,
+    register_extrema,
+    register_norms,
+    register_variances,
+    truth_axes,
+)
 
 Array = np.ndarray
-Dims = tuple[int, ...] | int | None
-
-
-def axes_of(dim: Dims, rank: int) -> tuple[int, ...]:
-    """Non-negative axes of an ATen ``dim`` argument; ``None`` and ``()`` mean every axis."""
-    if rank == 0:
-        return ()
-    if dim is None or dim == ():
-        return tuple(range(rank))
-    dims = (dim,) if isinstance(dim, int) else dim
-    return tuple(sorted(d % rank for d in dims))
 
 
 def count(x: Array, axes: tuple[int, ...]) -> int:
@@ -103,24 +99,17 @@ def _count_nonzero(ctx: RuleContext, x: Array, dim: Dims = None) -> Array:
 # --- truth values: NaN is true -------------------------------------------------------
 
 
-def _truth_axes(dim: Dims, rank: int) -> tuple[int, ...]:
-    # any.dims and all.dims alone read an empty list as "no axis", not as "every axis".
-    return () if dim == () else axes_of(dim, rank)
-
-
 @rule("any", "any.dim", "any.dims", "_is_any_true")
 def _any(ctx: RuleContext, x: Array, dim: Dims = None, keepdim: bool = False) -> Array:
-    return _shaped(ctx, np.any(convert(x, "bool"), axis=_truth_axes(dim, x.ndim)))
+    return _shaped(ctx, np.any(convert(x, "bool"), axis=truth_axes(dim, x.ndim)))
 
 
 @rule("all", "all.dim", "all.dims", "_is_all_true")
 def _all(ctx: RuleContext, x: Array, dim: Dims = None, keepdim: bool = False) -> Array:
-    return _shaped(ctx, np.all(convert(x, "bool"), axis=_truth_axes(dim, x.ndim)))
+    return _shaped(ctx, np.all(convert(x, "bool"), axis=truth_axes(dim, x.ndim)))
 
 
 # --- extrema: NaN wins ---------------------------------------------------------------
-
-Extremum = Callable[[Array, tuple[int, ...]], Array]
 
 
 def maximum(x: Array, axes: tuple[int, ...]) -> Array:
@@ -138,44 +127,7 @@ def first_index(x: Array, value: Array, axis: int) -> Array:
     return np.argmax((x == value) | is_nan(x), axis=axis, keepdims=True)
 
 
-def _arg_extremum(extremum: Extremum) -> Rule:
-    def define(ctx: RuleContext, x: Array, dim: int | None = None, keepdim: bool = False) -> Array:
-        x = x.reshape(-1) if dim is None else np.atleast_1d(x)
-        axis = 0 if dim is None else dim % x.ndim
-        return _shaped(ctx, first_index(x, extremum(x, (axis,)), axis))
-
-    return define
-
-
-def _whole_extremum(extremum: Extremum) -> Rule:
-    def define(ctx: RuleContext, x: Array, dim: Dims = None, keepdim: bool = False) -> Array:
-        return _shaped(ctx, extremum(x, axes_of(dim, x.ndim)))
-
-    return define
-
-
-def _indexed_extremum(extremum: Extremum) -> Rule:
-    def define(ctx: RuleContext, x: Array, dim: int, keepdim: bool = False) -> tuple[Array, Array]:
-        x = np.atleast_1d(x)
-        axis = dim % x.ndim
-        value = extremum(x, (axis,))
-        return _shaped(ctx, value), _shaped(ctx, first_index(x, value, axis), 1)
-
-    return define
-
-
-for _name, _extremum in (("max", maximum), ("min", minimum)):
-    rule(f"arg{_name}")(_arg_extremum(_extremum))
-    rule(_name, f"a{_name}")(_whole_extremum(_extremum))
-    rule(f"{_name}.dim")(_indexed_extremum(_extremum))
-
-
-@rule("_aminmax", "_aminmax.dim", "aminmax")
-def _aminmax(
-    ctx: RuleContext, x: Array, dim: Dims = None, keepdim: bool = False
-) -> tuple[Array, Array]:
-    axes = axes_of(dim, x.ndim)
-    return _shaped(ctx, minimum(x, axes)), _shaped(ctx, maximum(x, axes), 1)
+register_extrema(rule, {"max": maximum, "min": minimum}, first_index, _shaped)
 
 
 # --- variance ------------------------------------------------------------------------
@@ -196,30 +148,16 @@ def moments(x: Array, axes: tuple[int, ...]) -> tuple[Array, Array]:
     return mean, add_up(squared(x - mean), axes, keepdims=True)
 
 
-def _variance_rule(root: bool, with_mean: bool) -> Rule:
-    def define(
-        ctx: RuleContext,
-        x: Array,
-        dim: Dims = None,
-        *,
-        correction: float | None = None,
-        keepdim: bool = False,
-    ) -> Any:
-        axes = axes_of(dim, x.ndim)
-        mean, deviation = moments(ctx.widened(x), axes)
-        # A correction of n or more divides by zero (aten/src/ATen/native/SharedReduceOps.h).
-        left = max(count(x, axes) - (1 if correction is None else correction), 0)
-        spread = deviation / deviation.dtype.type(left)
-        spread = _shaped(ctx, np.sqrt(spread) if root else spread)
-        return (spread, _shaped(ctx, mean, 1)) if with_mean else spread
-
-    return define
+def _variance(
+    ctx: RuleContext, x: Array, axes: tuple[int, ...], correction: float
+) -> tuple[Array, Array]:
+    mean, deviation = moments(x, axes)
+    # A correction of n or more divides by zero (aten/src/ATen/native/SharedReduceOps.h).
+    left = max(count(x, axes) - correction, 0)
+    return deviation / deviation.dtype.type(left), mean
 
 
-rule("var.correction")(_variance_rule(root=False, with_mean=False))
-rule("std.correction")(_variance_rule(root=True, with_mean=False))
-rule("var_mean.correction")(_variance_rule(root=False, with_mean=True))
-rule("std_mean.correction")(_variance_rule(root=True, with_mean=True))
+register_variances(rule, _variance, np.sqrt, _shaped)
 
 
 # --- norms ---------------------------------------------------------------------------
@@ -240,49 +178,14 @@ def vector_norm(x: Array, order: float, axes: tuple[int, ...]) -> Array:
     return np.power(total, size.dtype.type(1 / order))
 
 
-def _norm(ctx: RuleContext, x: Array, order: Any, dim: Dims, dtype: str | None) -> Array:
+def _norm(
+    ctx: RuleContext, x: Array, order: Any, axes: tuple[int, ...], dtype: str | None
+) -> Array:
     wide = ctx.widened(convert(x, dtype or x.dtype.name))
-    order = 2 if order is None else float(order)
-    return _shaped(ctx, vector_norm(wide, order, axes_of(dim, x.ndim)))
+    return _shaped(ctx, vector_norm(wide, float(order), axes))
 
 
-@rule("linalg_vector_norm")
-def _linalg_vector_norm(
-    ctx: RuleContext,
-    x: Array,
-    order: Any = 2,
-    dim: Dims = None,
-    keepdim: bool = False,
-    *,
-    dtype: str | None = None,
-) -> Array:
-    return _norm(ctx, x, order, dim, dtype)
-
-
-@rule("norm.Scalar", "norm.ScalarOpt_dim")
-def _norm_dim(
-    ctx: RuleContext, x: Array, p: Any = 2, dim: Dims = None, keepdim: bool = False
-) -> Array:
-    return _norm(ctx, x, p, dim, None)
-
-
-@rule("norm.ScalarOpt_dtype", "norm.ScalarOpt_dim_dtype")
-def _norm_dtype(
-    ctx: RuleContext,
-    x: Array,
-    p: Any,
-    dim: Dims = None,
-    keepdim: bool = False,
-    *,
-    dtype: str | None = None,
-) -> Array:
-    return _norm(ctx, x, p, dim, dtype)
-
-
-@rule("dist")
-def _dist(ctx: RuleContext, x: Array, y: Array, p: Any = 2) -> Array:
-    x, y = ctx.computed(x, y)
-    return _norm(ctx, x - y, p, None, None)
+register_norms(rule, _norm)
 
 
 @rule("renorm")

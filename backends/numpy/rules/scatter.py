@@ -12,6 +12,7 @@ import numpy as np
 from fuse.backends.numpy.rules.context import convert
 from fuse.backends.numpy.rules.registry import RuleContext, rule
 from fuse.backends.numpy.rules.slicing import along
+from fuse.backends.scatter import refuse_sparse, register_scatter
 
 Array = np.ndarray
 _UFUNCS: dict[str, np.ufunc] = {
@@ -40,18 +41,12 @@ def _gather(ctx: RuleContext, self: Array, dim: int, index: Array, *, sparse_gra
     return rows[_places(np.atleast_1d(index), dim)].reshape(index.shape)
 
 
-def _refuse_sparse(
-    ctx: RuleContext, grad: Array, self: Array, dim: int, index: Array, sparse_grad: bool
-) -> str | None:
-    return "a sparse gradient" if sparse_grad else None
-
-
-@rule("gather_backward", refuse=_refuse_sparse)
+@rule("gather_backward", refuse=refuse_sparse)
 def _gather_backward(
     ctx: RuleContext, grad: Array, self: Array, dim: int, index: Array, sparse_grad: bool
 ) -> Array:
     zeros = np.zeros(self.shape, grad.dtype)
-    return _scattered(ctx, zeros, dim, index, grad, "sum")
+    return _scattered(ctx, zeros, dim, index, grad, "sum", True)
 
 
 def _scattered(
@@ -60,8 +55,8 @@ def _scattered(
     dim: int,
     index: Array,
     src: Array,
-    reduce: str | None = None,
-    include_self: bool = True,
+    reduce: str | None,
+    include_self: bool,
 ) -> Array:
     """Write or reduce ``src`` at the elements ``index`` names; 0-d tensors count as 1-d."""
     if index.size == 0:
@@ -112,65 +107,19 @@ def _identity(dtype: np.dtype[Any], reduce: str) -> Any:
     return np.inf if reduce == "amin" else -np.inf
 
 
-@rule("scatter.src")
-def _scatter(ctx: RuleContext, self: Array, dim: int, index: Array, src: Array) -> Array:
-    return _scattered(ctx, self, dim, index, src)
+def _filled(self: Array, index: Array, value: Any) -> Array:
+    return np.full(index.shape, convert(value, self.dtype.name))
 
 
-@rule("scatter.value")
-def _scatter_value(ctx: RuleContext, self: Array, dim: int, index: Array, value: Any) -> Array:
-    filled = np.full(index.shape, convert(value, self.dtype.name))
-    return _scattered(ctx, self, dim, index, filled)
-
-
-@rule("scatter.reduce")
-def _scatter_src_reduced(
-    ctx: RuleContext, self: Array, dim: int, index: Array, src: Array, *, reduce: str
-) -> Array:
-    return _scattered(ctx, self, dim, index, src, reduce)
-
-
-@rule("scatter.value_reduce")
-def _scatter_value_reduced(
-    ctx: RuleContext, self: Array, dim: int, index: Array, value: Any, *, reduce: str
-) -> Array:
-    filled = np.full(index.shape, convert(value, self.dtype.name))
-    return _scattered(ctx, self, dim, index, filled, reduce)
-
-
-@rule("scatter_add")
-def _scatter_add(ctx: RuleContext, self: Array, dim: int, index: Array, src: Array) -> Array:
-    return _scattered(ctx, self, dim, index, src, "sum")
-
-
-@rule("scatter_reduce.two")
-def _scatter_reduce(
-    ctx: RuleContext,
-    self: Array,
-    dim: int,
-    index: Array,
-    src: Array,
-    reduce: str,
-    *,
-    include_self: bool,
-) -> Array:
-    return _scattered(ctx, self, dim, index, src, reduce, include_self)
-
-
-@rule("index_reduce")
-def _index_reduce(
-    ctx: RuleContext,
-    self: Array,
-    dim: int,
-    index: Array,
-    source: Array,
-    reduce: str,
-    *,
-    include_self: bool,
+def _index_reduced(
+    ctx: RuleContext, self: Array, dim: int, index: Array, source: Array, *how: Any
 ) -> Array:
     rows, source = np.atleast_1d(self), np.atleast_1d(source)
     key = along(dim, rows.ndim, index.reshape(-1))
-    return _reduced(ctx, rows, key, source, reduce, include_self).reshape(self.shape)
+    return _reduced(ctx, rows, key, source, *how).reshape(self.shape)
+
+
+register_scatter(rule, _scattered, _index_reduced, _filled)
 
 
 @rule("masked_scatter")

@@ -14,17 +14,12 @@ import numpy as np
 from fuse.backends.numpy.rules.context import convert
 from fuse.backends.numpy.rules.registry import RuleContext, rule
 from fuse.backends.numpy.rules.windows import merged
+from fuse.backends.overloads import RESHAPED, SPLIT
 
 Array = np.ndarray
 
 
-@rule(
-    *("view", "view_copy", "_unsafe_view", "reshape", "_reshape_copy"),
-    *("_reshape_alias", "_reshape_alias_copy", "unsqueeze", "unsqueeze_copy"),
-    *("squeeze", "squeeze.dim", "squeeze.dims"),
-    *("squeeze_copy", "squeeze_copy.dim", "squeeze_copy.dims"),
-    *("alias", "alias_copy", "detach", "detach_copy"),
-)
+@rule(*RESHAPED)
 def _reshape(ctx: RuleContext, self: Array, *_sizes: Any) -> Array:
     return self.reshape(ctx.out[0].shape)
 
@@ -55,11 +50,7 @@ def _view_dtype(ctx: RuleContext, self: Array, dtype: str) -> Array:
     return np.ascontiguousarray(self).reshape(-1).view(dtype).reshape(ctx.out[0].shape)
 
 
-@rule(
-    *("split.Tensor", "split.sizes", "split_with_sizes", "chunk", "unsafe_chunk"),
-    *("unsafe_split.Tensor", "unsafe_split_with_sizes", "split_copy.Tensor"),
-    "split_with_sizes_copy",
-)
+@rule(*SPLIT)
 def _split(ctx: RuleContext, self: Array, _sizes: Any, dim: int) -> list[Array]:
     ends = np.cumsum([piece.shape[dim] for piece in ctx.out])
     return np.split(self, ends[:-1], dim)

@@ -26,10 +26,8 @@ def _zeros(ctx: RuleContext, like: Array) -> Array:
 
 
 @rule("slice.Tensor", "slice_copy.Tensor")
-def _slice(
-    ctx: RuleContext, self: Array, dim: int, start: int | None, end: int | None, step: int
-) -> Array:
-    return self[along(dim, self.ndim, slice(start, end, step))]
+def _slice(ctx: RuleContext, self: Array, dim: int, *place: int | None) -> Array:
+    return self[along(dim, self.ndim, slice(*place))]
 
 
 @rule("slice_backward")
@@ -43,16 +41,10 @@ def _slice_backward(
 
 @rule("slice_scatter")
 def _slice_scatter(
-    ctx: RuleContext,
-    self: Array,
-    src: Array,
-    dim: int,
-    start: int | None,
-    end: int | None,
-    step: int,
+    ctx: RuleContext, self: Array, src: Array, dim: int, *place: int | None
 ) -> Array:
     result = self.copy()
-    result[along(dim, self.ndim, slice(start, end, step))] = src
+    result[along(dim, self.ndim, slice(*place))] = src
     return result
 
 

@@ -7,8 +7,9 @@ import math
 import numpy as np
 
 from fuse.backends.numpy.rules.context import convert
-from fuse.backends.numpy.rules.reduction import add_up, axes_of, maximum
+from fuse.backends.numpy.rules.reduction import add_up, maximum
 from fuse.backends.numpy.rules.registry import RuleContext, rule
+from fuse.backends.reduction import axes_of
 
 Array = np.ndarray
 

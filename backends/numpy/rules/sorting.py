@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from fuse.backends.numpy.rules.elementwise import is_complex, is_float, is_nan
 from fuse.backends.numpy.rules.reduction import first_index
 from fuse.backends.numpy.rules.registry import Rule, RuleContext, rule
+from fuse.backends.sorting import register_search
 
 Array = np.ndarray
 
@@ -166,39 +168,12 @@ def _search(sequence: Array, values: Array, right: bool) -> Array:
     return low
 
 
-@rule("searchsorted.Tensor", "searchsorted.Scalar")
-def _searchsorted(
-    ctx: RuleContext,
-    sequence: Array,
-    values: Any,
-    *,
-    out_int32: bool = False,
-    right: bool = False,
-    side: str | None = None,
-    sorter: Array | None = None,
-) -> Array:
-    if sorter is not None:
-        sequence = np.take_along_axis(sequence, sorter, -1)
-    sequence, values = ctx.promoted(sequence, values)
-    return _search(sequence, values, right or side == "right")
-
-
-@rule("bucketize.Tensor", "bucketize.Scalar")
-def _bucketize(
-    ctx: RuleContext, x: Any, boundaries: Array, *, out_int32: bool = False, right: bool = False
-) -> Array:
-    boundaries, x = ctx.promoted(boundaries, x)
-    return _search(boundaries, x, right)
+register_search(rule, _search, partial(np.take_along_axis, axis=-1))
 
 
 @rule("isin.Tensor_Tensor", "isin.Tensor_Scalar", "isin.Scalar_Tensor")
 def _isin(
-    ctx: RuleContext,
-    elements: Any,
-    candidates: Any,
-    *,
-    assume_unique: bool = False,
-    invert: bool = False,
+    ctx: RuleContext, elements: Any, candidates: Any, *, invert: bool = False, **_hints: bool
 ) -> Array:
     x, y = ctx.computed(elements, candidates)
     return np.isin(x, y, invert=invert)

@@ -1,4 +1,4 @@
-"""Which operations can be links of a chain (``chains.py``), and what they are there.
+"""Which operations can be links of a chain (``fused_regions.py``), and what they are there.
 
 A link treats the samples of a batch, or the rows of a matrix, independently of each other: every
 operand and result is either split along its first dimension, which is the outermost of all its

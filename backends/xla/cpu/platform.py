@@ -9,7 +9,7 @@ import jax
 
 from fuse.backends.base import Chunk
 from fuse.backends.xla.calls import Call
-from fuse.backends.xla.cpu import chains, kernels, memory, options, updates
+from fuse.backends.xla.cpu import fused_regions, kernels, memory, options, updates
 from fuse.backends.xla.cpu.features import host_features
 from fuse.backends.xla.platform import Platform
 from fuse.trace.spec import View
@@ -45,7 +45,7 @@ class CpuPlatform(Platform):
         return kernels.call(target, results, *values, **attributes)
 
     def calls(self, chunk: Chunk, apart: Collection[int]) -> list[Call]:  # noqa: D102
-        return list(chains.chains(chunk, apart)) if kernels.known() else []
+        return list(fused_regions.chains(chunk, apart)) if kernels.known() else []
 
     def updates(self, chunk: Chunk) -> frozenset[int]:  # noqa: D102
         return updates.updated(chunk) if kernels.known() else frozenset()

@@ -26,14 +26,14 @@ import jax.numpy as jnp
 from fuse.backends.base import Chunk
 from fuse.backends.xla.aliasing import firsts
 from fuse.backends.xla.cpu import kernels
-from fuse.trace.products import PRODUCTS
+from fuse.trace.operators import with_a
 from fuse.trace.spec import View
 
 LEAST: Final = 1 << 13
 """Bytes of an array whose copies cost more than the call, which is some 1 us."""
 SPARSE: Final = 2
 """Elements of the array for each that is written: XLA writes larger parts with all its threads."""
-READERS: Final = PRODUCTS | {"_scaled_dot_product_fused_attention_overrideable"}
+READERS: Final = with_a("product") | {"_scaled_dot_product_fused_attention_overrideable"}
 
 
 def updated(chunk: Chunk) -> frozenset[int]:

@@ -17,12 +17,12 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from fuse.backends.base import Chunk
 from fuse.backends.decomposed import Decompositions
 from fuse.backends.xla.emit import Setting
+from fuse.backends.xla.horizontal_packing import HorizontalPacking
 from fuse.backends.xla.platform import Platform
 from fuse.backends.xla.products import joined_products
 from fuse.backends.xla.program import emit_chunk
 from fuse.backends.xla.ranks.programs import AXIS, Form, program
-from fuse.backends.xla.stacking import Stacking
-from fuse.backends.xla.steps import ordered
+from fuse.backends.xla.schedule import ordered
 from fuse.trace.node import Node
 
 
@@ -116,7 +116,7 @@ def _emitted(
     added, batched = joined_products(chunk)
     order = ordered(chunk, [*added, *batched])
     setting = Setting(platform, decompositions.get, scopes=platform.name != "cpu")
-    return emit_chunk(chunk, order, Stacking(), setting)
+    return emit_chunk(chunk, order, HorizontalPacking(), setting)
 
 
 def lowered(

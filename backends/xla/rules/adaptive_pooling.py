@@ -1,4 +1,4 @@
-"""Adaptive and fractional pooling, and unpooling, on the windows of ordinary pooling."""
+"""Fractional pooling, and unpooling."""
 
 from __future__ import annotations
 
@@ -9,53 +9,18 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
-from fuse.backends.xla.rules.pooling import (
-    adaptive,
-    average_gradient,
-    divide,
-    divisors,
-    maximum,
-    maximum_gradient,
-    scatter,
-    window_sums,
-)
+from fuse.backends.xla.rules.pooling import scatter
 from fuse.backends.xla.rules.registry import RuleContext, rule
 
 
-@rule("_adaptive_avg_pool2d", "_adaptive_avg_pool3d")
-def _adaptive_average(ctx: RuleContext, x: jax.Array, output_size: tuple[int, ...]) -> jax.Array:
-    out = ctx.out[0].shape
-    if math.prod(out) == 0:
-        return jnp.zeros(out, x.dtype)
-    windows = adaptive(x, output_size)
-    return divide(window_sums(ctx.widened(x), windows), divisors(windows, False))
-
-
-def _adaptive_average_backward(
-    dims: int, ctx: RuleContext, grad: jax.Array, x: jax.Array
+@rule("max_unpool2d", "max_unpool3d")
+def _unpool(
+    ctx: RuleContext,
+    x: jax.Array,
+    indices: jax.Array,
+    sizes: tuple[int, ...],
+    *_window: tuple[int, ...],
 ) -> jax.Array:
-    windows = adaptive(x, grad.shape[-dims:])
-    return average_gradient(divide(ctx.widened(grad), divisors(windows, False)), x, windows)
-
-
-@rule("adaptive_max_pool2d", "adaptive_max_pool3d")
-def _adaptive_maximum(
-    ctx: RuleContext, x: jax.Array, output_size: tuple[int, ...]
-) -> tuple[jax.Array, jax.Array]:
-    out = ctx.out[0].shape
-    if math.prod(out) == 0:
-        return jnp.zeros(out, x.dtype), jnp.zeros(out, jnp.int64)
-    return maximum(x, adaptive(x, output_size))
-
-
-def _adaptive_maximum_backward(
-    dims: int, ctx: RuleContext, grad: jax.Array, x: jax.Array, indices: jax.Array
-) -> jax.Array:
-    windows = adaptive(x, grad.shape[-dims:])
-    return maximum_gradient(ctx, ctx.widened(grad), indices.astype(jnp.int32), x, windows)
-
-
-def _unpool(x: jax.Array, indices: jax.Array, sizes: tuple[int, ...]) -> jax.Array:
     lead = x.shape[: x.ndim - len(sizes)]
     if x.size == 0:
         return jnp.zeros((*lead, *sizes), x.dtype)
@@ -64,25 +29,6 @@ def _unpool(x: jax.Array, indices: jax.Array, sizes: tuple[int, ...]) -> jax.Arr
     target = (row + indices.reshape(rows, -1)).reshape(-1)
     zeros = jnp.zeros((rows * flat,), x.dtype)
     return zeros.at[target].set(x.reshape(-1), mode="drop").reshape(*lead, *sizes)
-
-
-@rule("max_unpool2d")
-def _max_unpool2d(
-    ctx: RuleContext, x: jax.Array, indices: jax.Array, output_size: tuple[int, ...]
-) -> jax.Array:
-    return _unpool(x, indices, output_size)
-
-
-@rule("max_unpool3d")
-def _max_unpool3d(
-    ctx: RuleContext,
-    x: jax.Array,
-    indices: jax.Array,
-    output_size: tuple[int, ...],
-    stride: tuple[int, ...],
-    padding: tuple[int, ...],
-) -> jax.Array:
-    return _unpool(x, indices, output_size)
 
 
 def _fractional_starts(sample: jax.Array, size: int, out: int, kernel: int) -> jax.Array:
@@ -98,12 +44,12 @@ def _fractional_starts(sample: jax.Array, size: int, out: int, kernel: int) -> j
 
 
 def _fractional(
+    order: tuple[int, ...],
     ctx: RuleContext,
     x: jax.Array,
     kernel: tuple[int, ...],
     output_size: tuple[int, ...],
     samples: jax.Array,
-    order: tuple[int, ...],
 ) -> tuple[jax.Array, jax.Array]:
     """``order[d]`` is the column of ``samples`` that places the windows of dimension ``d``."""
     if x.size == 0:
@@ -135,28 +81,6 @@ def _fractional(
     return best, best_index
 
 
-@rule("fractional_max_pool2d")
-def _fractional_2d(
-    ctx: RuleContext,
-    x: jax.Array,
-    kernel: tuple[int, ...],
-    output_size: tuple[int, ...],
-    samples: jax.Array,
-) -> tuple[jax.Array, jax.Array]:
-    return _fractional(ctx, x, kernel, output_size, samples, order=(1, 0))
-
-
-@rule("fractional_max_pool3d")
-def _fractional_3d(
-    ctx: RuleContext,
-    x: jax.Array,
-    kernel: tuple[int, ...],
-    output_size: tuple[int, ...],
-    samples: jax.Array,
-) -> tuple[jax.Array, jax.Array]:
-    return _fractional(ctx, x, kernel, output_size, samples, order=(0, 1, 2))
-
-
 @rule("fractional_max_pool2d_backward", "fractional_max_pool3d_backward")
 def _fractional_backward(
     ctx: RuleContext,
@@ -169,6 +93,5 @@ def _fractional_backward(
     return scatter(ctx.widened(grad), indices, x.shape[-len(output_size) :])
 
 
-for _dims in (2, 3):
-    rule(f"_adaptive_avg_pool{_dims}d_backward")(partial(_adaptive_average_backward, _dims))
-    rule(f"adaptive_max_pool{_dims}d_backward")(partial(_adaptive_maximum_backward, _dims))
+rule("fractional_max_pool2d")(partial(_fractional, (1, 0)))
+rule("fractional_max_pool3d")(partial(_fractional, (0, 1, 2)))

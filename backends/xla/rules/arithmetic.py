@@ -27,6 +27,7 @@ from fuse.backends.xla.rules.elementwise import (
     is_number,
     like,
     select,
+    spread,
 )
 from fuse.backends.xla.rules.registry import Rule, Unsupported, of_integers, rule
 
@@ -77,7 +78,7 @@ def _mul(ctx: RuleContext, self: Value, other: Value) -> Value:
 @rule("addcmul", may_refuse=of_integers)
 def _addcmul(ctx: RuleContext, self: Value, x: Value, y: Value, value: Value = 1) -> Value:
     if is_integer(ctx.out[0].dtype):  # of a value that is no integer, its whole part counts
-        self, x, y = (cast(operand, ctx.out[0].dtype) for operand in (self, x, y))
+        self, x, y = spread(*(cast(operand, ctx.out[0].dtype) for operand in (self, x, y)))
     else:
         self, x, y = computed(ctx, self, x, y)
     return add(self, multiply(scaled(x, value), y))

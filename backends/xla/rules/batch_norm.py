@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from fuse.backends.normalization import Mask, beside, channel_axes, register_batch_norm
-from fuse.backends.xla.rules.normalization import reciprocal_std, wide
+from fuse.backends.normalization import Mask, beside, channel_axes, register_batch_norm, wide
+from fuse.backends.xla.rules.normalization import reciprocal_std
 from fuse.backends.xla.rules.reduction import count, moments, number
 from fuse.backends.xla.rules.registry import RuleContext, rule
 

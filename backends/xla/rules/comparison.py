@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 from jax import lax
 
+from fuse.backends.overloads import BITS, COMPARISONS, EXTREMES
 from fuse.backends.xla.rules.context import RuleContext
 from fuse.backends.xla.rules.elementwise import (
     Value,
@@ -54,7 +55,7 @@ _COMPARISONS: dict[str, Function] = {
     "ge": lax.ge,
 }
 for _name, _function in _COMPARISONS.items():
-    rule(f"{_name}.Tensor", f"{_name}.Scalar")(_of_two(_function))
+    rule(*COMPARISONS[_name])(_of_two(_function))
 
 
 def truth(x: Value) -> Value:
@@ -81,23 +82,6 @@ for _name, _function in _LOGIC.items():
 
 # --- bits --------------------------------------------------------------------
 
-_BITWISE: dict[str, Function] = {
-    "and": lax.bitwise_and,
-    "or": lax.bitwise_or,
-    "xor": lax.bitwise_xor,
-}
-for _name, _function in _BITWISE.items():
-    rule(
-        f"bitwise_{_name}.Tensor",
-        f"bitwise_{_name}.Scalar",
-        f"bitwise_{_name}.Scalar_Tensor",
-    )(_of_two(_function))
-
-
-@rule("bitwise_not")
-def _bitwise_not(ctx: RuleContext, self: Value) -> Value:
-    return lax.bitwise_not(self)
-
 
 def shift_right(x: Value, y: Value) -> Value:
     """Arithmetic shift of signed, logical shift of unsigned integers.
@@ -110,18 +94,20 @@ def shift_right(x: Value, y: Value) -> Value:
     return lax.shift_right_arithmetic(x, y)
 
 
-for _names, _function in (
-    (("bitwise_left_shift", "__lshift__"), lax.shift_left),
-    (("bitwise_right_shift", "__rshift__"), shift_right),
-):
-    _bitwise_name, _python_name = _names
-    rule(
-        f"{_bitwise_name}.Tensor",
-        f"{_bitwise_name}.Tensor_Scalar",
-        f"{_bitwise_name}.Scalar_Tensor",
-        f"{_python_name}.Tensor",
-        f"{_python_name}.Scalar",
-    )(_of_two(_function))
+_BITWISE: dict[str, Function] = {
+    "and": lax.bitwise_and,
+    "or": lax.bitwise_or,
+    "xor": lax.bitwise_xor,
+    "left": lax.shift_left,
+    "right": shift_right,
+}
+for _name, _function in _BITWISE.items():
+    rule(*BITS[_name])(_of_two(_function))
+
+
+@rule("bitwise_not")
+def _bitwise_not(ctx: RuleContext, self: Value) -> Value:
+    return lax.bitwise_not(self)
 
 
 # --- classes of numbers ------------------------------------------------------
@@ -207,17 +193,13 @@ def _ignoring_nan(beats: Function) -> Function:
 
 
 _EXTREMES: dict[str, Function] = {
-    "maximum": larger,
-    "minimum": smaller,
+    "larger": larger,
+    "smaller": smaller,
     "fmax": _ignoring_nan(lax.lt),
     "fmin": _ignoring_nan(lax.gt),
-    "clamp_min": larger,
-    "clamp_min.Tensor": larger,
-    "clamp_max": smaller,
-    "clamp_max.Tensor": smaller,
 }
 for _name, _function in _EXTREMES.items():
-    rule(_name)(_of_two(_function))
+    rule(*EXTREMES[_name])(_of_two(_function))
 
 
 @rule("clamp", "clamp.Tensor")

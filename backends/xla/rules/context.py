@@ -9,8 +9,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from fuse.backends.context import Operation
 from fuse.backends.xla.platform import Platform
-from fuse.trace.spec import TensorSpec, View, contiguous_strides
+from fuse.trace.spec import View, contiguous_strides
 
 _WIDE = {"float16": "float32", "bfloat16": "float32", "complex32": "complex64"}
 
@@ -27,28 +28,16 @@ class Place:
 
 
 @dataclass(frozen=True)
-class RuleContext:
-    """Facts about one operation: its results, its promoted dtype, its platform, its randomness.
+class RuleContext(Operation):
+    """Facts about one operation, its platform and the places of its operands among them.
 
     Attributes:
-        out: shape and dtype of every tensor result, flattened, in schema order; an
-            undefined result has no entry.
-        result_type: PyTorch's promoted dtype over all tensor and Scalar operands
-            (``torch.result_type`` generalised to n operands).
         platform: where the program runs, and the kernels that it may call there.
-        seed, offset: 0-d uint64 arrays for a random operator, else ``None``.
-        contiguous: whether each tensor operand, in order, is row-major; empty where that is
-            not known (inside a decomposition).
         places: where each operand lies in memory, by the array's ``id``; empty where that is
             not known.
     """
 
-    out: tuple[TensorSpec, ...]
-    result_type: str
     platform: Platform = Platform("cpu")
-    seed: Any = None
-    offset: Any = None
-    contiguous: tuple[bool, ...] = ()
     places: Mapping[int, Place] = field(default_factory=dict)
 
     def order(self, value: jax.Array) -> tuple[int, ...]:

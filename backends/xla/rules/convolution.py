@@ -39,7 +39,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from fuse.backends.convolution import Window, backward, backward_overrideable, forward
-from fuse.backends.xla.rules.matmul import contract, is_split, precision
+from fuse.backends.xla.rules.matmul import contract, precision
 from fuse.backends.xla.rules.registry import RuleContext, rule
 
 _FEW_CHANNELS = 3
@@ -64,8 +64,8 @@ def convolve(ctx: RuleContext, x: jax.Array, weight: jax.Array, window: Window) 
             (r - p, r - p + extra)
             for r, p, extra in zip(reach, window.padding, window.output_padding, strict=True)
         ]
-    if is_split(ctx, x):
-        # The TPU's compiler refuses a convolution of 64-bit integers: windows, then products.
+    if not ctx.platform.convolves(str(x.dtype)):
+        # Of integers, which its compiler refuses: windows, then products.
         edges = [(*p, d - 1) for p, d in zip(padding, input_dilation, strict=True)]
         x = lax.pad(x, jnp.zeros((), x.dtype), [(0, 0, 0), (0, 0, 0), *edges])
         none = (0,) * len(sizes)
@@ -311,6 +311,10 @@ def _conv_tbc(
 ) -> jax.Array:
     """Convolution of ``x[time, batch, channels]`` with ``weight[k, channels, out]``."""
     x, weight = _wide(ctx, x, weight)
+    if not ctx.platform.convolves(str(x.dtype)):
+        window = Window.of(1, (1,), (pad,), (1,), False, (0,), 1)
+        result = _columns(ctx, x.transpose(1, 2, 0), weight.transpose(2, 1, 0), window)
+        return result.transpose(2, 0, 1) + bias.astype(result.dtype)
     result = lax.conv_general_dilated(
         x, weight, (1,), [(pad, pad)], dimension_numbers=("WNC", "WIO", "WNC"),
         precision=precision(ctx),

@@ -13,16 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from fuse.backends.embedding import (
-    MAX,
-    MEAN,
-    SUM,
-    backward,
-    bag_backward,
-    refuse_bag_backward,
-    refuse_dense_bag_backward,
-    refuse_sparse,
-)
+from fuse.backends.embedding import MAX, MEAN, SUM, Bags, Embedding
 from fuse.backends.xla.rules.elementwise import like
 from fuse.backends.xla.rules.indexing import IN_BOUNDS, narrowed, take_along
 from fuse.backends.xla.rules.registry import RuleContext, rule
@@ -31,14 +22,7 @@ Array = jax.Array
 
 
 @rule("embedding")
-def _embedding(
-    ctx: RuleContext,
-    weight: Array,
-    indices: Array,
-    padding_idx: int,
-    scale_grad_by_freq: bool,
-    sparse: bool,
-) -> Array:
+def _embedding(ctx: RuleContext, weight: Array, indices: Array, *_of_gradient: Any) -> Array:
     if weight.size == 0 or indices.size == 0:
         return jnp.zeros(ctx.out[0].shape, weight.dtype)
     return take_along(weight, indices, 0)
@@ -64,24 +48,14 @@ def _summed_rows(
     return total
 
 
-@rule("embedding_dense_backward")
-def _embedding_dense_backward(
-    ctx: RuleContext,
-    grad_output: Array,
-    indices: Array,
-    num_weights: int,
-    padding_idx: int,
-    scale_grad_by_freq: bool,
+def _gradient(
+    ctx: RuleContext, grad: Array, indices: Array, padding_idx: int, by_frequency: bool
 ) -> Array:
     rows, width = ctx.out[0].shape
     if indices.size == 0 or width == 0:
-        return jnp.zeros((rows, width), grad_output.dtype)
-    grad = ctx.widened(grad_output).reshape(indices.size, width)
+        return jnp.zeros((rows, width), grad.dtype)
     index = narrowed(indices.reshape(-1), rows)
-    return _summed_rows(grad, index, rows, padding_idx, scale_grad_by_freq)
-
-
-rule("embedding_backward", refuse=refuse_sparse)(backward(_embedding_dense_backward))
+    return _summed_rows(grad.reshape(indices.size, width), index, rows, padding_idx, by_frequency)
 
 
 @rule("embedding_renorm", static=("norm_type",))
@@ -102,10 +76,9 @@ def _embedding_renorm(
     return wide * _column(scale, wide.dtype)
 
 
-def _bag_of(offsets: Array, count: int, last_included: bool) -> Array:
+def _bag_of(offsets: Array, count: int) -> Array:
     """The bag of each of ``count`` indices: how many bags start at or before it, less one."""
-    starts = offsets[:-1] if last_included else offsets
-    marks = jnp.zeros(count, "int32").at[starts].add(1, mode="drop")
+    marks = jnp.zeros(count, "int32").at[offsets].add(1, mode="drop")
     return jnp.cumsum(marks, dtype="int32") - 1
 
 
@@ -129,18 +102,8 @@ def _resized(sizes: Array, shape: tuple[int, ...]) -> Array:
     return lax.pad(kept, jnp.zeros((), kept.dtype), [(0, shape[0] - kept.shape[0], 0)])
 
 
-@rule("_embedding_bag", "_embedding_bag_forward_only")
-def _embedding_bag(
-    ctx: RuleContext,
-    weight: Array,
-    indices: Array,
-    offsets: Array,
-    scale_grad_by_freq: bool,
-    mode: int,
-    sparse: bool,
-    per_sample_weights: Array | None,
-    include_last_offset: bool,
-    padding_idx: int,
+def _bags(
+    ctx: RuleContext, weight: Array, indices: Array, offsets: Array, how: Bags
 ) -> tuple[Array, ...]:
     out, bag_out, size_out, largest_out = ctx.out
     bags = out.shape[0]
@@ -148,81 +111,59 @@ def _embedding_bag(
     if indices.size == 0 or weight.size == 0:
         return tuple(zeros)
     index = narrowed(indices, weight.shape[0])
-    bag = _bag_of(offsets, index.size, include_last_offset)
-    valid = index != padding_idx
+    bag = _bag_of(offsets, index.size)
+    valid = index != how.padding
     rows = ctx.widened(take_along(weight, index, 0))
     sizes = jnp.zeros(bags, "int32").at[bag].add(valid.astype("int32"), mode=IN_BOUNDS)
     # Empty where PyTorch's kernel needs no such list.
     bag_list = bag if bag_out.shape == bag.shape else zeros[1]
-    if mode == MAX:
+    if how.mode == MAX:
         value, row = _largest(rows, index, bag, valid, bags)
         return value, bag_list, _resized(sizes, size_out.shape), row.astype(largest_out.dtype)
-    if per_sample_weights is not None:
-        rows = rows * _column(per_sample_weights, rows.dtype)
+    if how.weights is not None:
+        rows = rows * _column(how.weights, rows.dtype)
     rows = jnp.where(_column(valid, bool), rows, 0)
     total = jnp.zeros(out.shape, rows.dtype).at[bag].add(rows, mode=IN_BOUNDS)
-    if mode == SUM:
+    if how.mode == SUM:
         return total, bag_list, zeros[2], zeros[3]
     mean = total / _column(jnp.maximum(sizes, 1), total.dtype)
     return mean, bag_list, _resized(sizes, size_out.shape), _resized(sizes, largest_out.shape)
 
 
-def _bag_list(offset2bag: Array, offsets: Array, indices: Array) -> Array:
-    """``offset2bag``, computed where the forward left it empty."""
-    return offset2bag if offset2bag.size else _bag_of(offsets, indices.size, False)
-
-
-@rule("_embedding_bag_dense_backward", refuse=refuse_dense_bag_backward)
-def _embedding_bag_dense_backward(
+def _bags_gradient(
     ctx: RuleContext,
     grad: Array,
     indices: Array,
-    offset2bag: Array,
-    bag_size: Array,
+    bag: Array,
+    sizes: Array,
     maximum_indices: Array,
-    num_weights: int,
-    scale_grad_by_freq: bool,
-    mode: int,
-    per_sample_weights: Array | None,
-    padding_idx: int,
+    how: Bags,
 ) -> Array:
     rows, width = ctx.out[0].shape
-    grad, bag_size = ctx.widened(grad), bag_size[: grad.shape[0]]
     if indices.size == 0 or width == 0:
         return jnp.zeros((rows, width), grad.dtype)
-    if mode == MAX:
+    if how.mode == MAX:
         # An empty bag's indices are 0 and its gradient belongs to no row.
-        taken = jnp.where(_column(bag_size > 0, bool), grad, 0)
+        taken = jnp.where(_column(sizes > 0, bool), grad, 0)
         columns = lax.broadcasted_iota("int32", grad.shape, 1)
         key = (narrowed(maximum_indices, rows), columns)
         return jnp.zeros((rows, width), grad.dtype).at[key].add(taken, mode=IN_BOUNDS)
-    if mode == MEAN:
-        grad = grad / _column(jnp.maximum(bag_size, 1), grad.dtype)
-    spread = take_along(grad, offset2bag, 0)
-    if per_sample_weights is not None:
-        spread = spread * _column(per_sample_weights, grad.dtype)
+    if how.mode == MEAN:
+        grad = grad / _column(jnp.maximum(sizes, 1), grad.dtype)
+    spread = take_along(grad, bag, 0)
+    if how.weights is not None:
+        spread = spread * _column(how.weights, grad.dtype)
     index = narrowed(indices, rows)
-    return _summed_rows(spread, index, rows, padding_idx, False)
+    return _summed_rows(spread, index, rows, how.padding, False)
 
 
-rule("_embedding_bag_backward", refuse=refuse_bag_backward)(
-    bag_backward(_embedding_bag_dense_backward, _bag_list)
-)
-
-
-@rule("_embedding_bag_per_sample_weights_backward")
-def _embedding_bag_weights_backward(
-    ctx: RuleContext,
-    grad: Array,
-    weight: Array,
-    indices: Array,
-    offsets: Array,
-    offset2bag: Array,
-    mode: int,
-    padding_idx: int,
+def _weights_gradient(
+    ctx: RuleContext, grad: Array, weight: Array, indices: Array, bag: Array, padding_idx: int
 ) -> Array:
     if indices.size == 0:
         return jnp.zeros(ctx.out[0].shape, grad.dtype)
-    bag = _bag_list(offset2bag, offsets, indices)
     products = ctx.widened(take_along(grad, bag, 0)) * ctx.widened(take_along(weight, indices, 0))
     return jnp.where(indices != padding_idx, jnp.sum(products, axis=1), 0)
+
+
+Embedding(_gradient, _bag_of, _bags, _bags_gradient, _weights_gradient).register(rule)

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from jax import lax
 
+from fuse.backends.overloads import EMPTY, FULL
 from fuse.backends.xla.rules.context import RuleContext
 from fuse.backends.xla.rules.elementwise import (
     Value,
@@ -44,14 +45,11 @@ def _always(value: int) -> Rule:
     return emit
 
 
-# Memory that nobody wrote reads as zero: the same bits in every run and every mode.
-_EMPTY = ("empty.memory_format", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
-_ZERO = ("zeros", "zeros_like", "new_zeros", "zero", "zero_", "_efficientzerotensor")
-rule(*_EMPTY, *_ZERO)(_always(0))
+rule(*EMPTY)(_always(0))
 rule("ones", "ones_like", "new_ones")(_always(1))
 
 
-@rule("full", "full_like", "fill.Scalar", "fill.Tensor", "fill_.Scalar", "fill_.Tensor")
+@rule(*FULL)
 def _full(ctx: RuleContext, like_or_size: Value, value: Value, dtype: str | None = None) -> Value:
     return constant(ctx, value)
 

@@ -44,7 +44,8 @@ import numpy as np
 import torch
 from jax import lax
 
-from fuse.backends.xla.rules.registry import RuleContext, Unsupported, always, rule
+from fuse.backends.matmul import added, register_scaled, trilinear
+from fuse.backends.xla.rules.registry import RuleContext, rule
 
 Dimensions = tuple[tuple[tuple[int, ...], tuple[int, ...]], tuple[tuple[int, ...], tuple[int, ...]]]
 
@@ -54,8 +55,6 @@ PRECISIONS = {
     "medium": lax.Precision.DEFAULT,
 }
 _HALF = ("bfloat16", "float16")
-_SPLIT = ("int64", "uint64")
-"""Dtypes that a TPU has no registers for: its compiler makes pairs of 32-bit integers of them."""
 _WORTH_A_COPY = 8
 _LIBRARY_PRODUCTS = 1 << 20  # multiplications from which on PyTorch's library is called
 
@@ -73,7 +72,7 @@ def precision(ctx: RuleContext) -> lax.Precision | None:
 
 def is_split(ctx: RuleContext, x: jax.Array) -> bool:
     """Whether the platform's compiler refuses products of ``x``, but multiplies its elements."""
-    return ctx.platform.name == "tpu" and str(x.dtype) in _SPLIT
+    return not ctx.platform.multiplies(str(x.dtype))
 
 
 def materialised(value: jax.Array) -> jax.Array:
@@ -229,13 +228,8 @@ def _add(ctx: RuleContext, base: jax.Array, product: jax.Array, beta: Any, alpha
     return scaled + product
 
 
-@rule("mm", "bmm")
-def _mm(ctx: RuleContext, x: jax.Array, y: jax.Array) -> jax.Array:
-    return matmul(ctx, x, y)
-
-
-@rule("mm.dtype", "bmm.dtype")
-def _mm_dtype(ctx: RuleContext, x: jax.Array, y: jax.Array, out_dtype: str) -> jax.Array:
+@rule("mm", "bmm", "mm.dtype", "bmm.dtype")
+def _mm(ctx: RuleContext, x: jax.Array, y: jax.Array, *_dtype: str) -> jax.Array:
     return matmul(ctx, x, y)
 
 
@@ -243,9 +237,6 @@ def _mm_dtype(ctx: RuleContext, x: jax.Array, y: jax.Array, out_dtype: str) -> j
 def _int_mm(ctx: RuleContext, x: jax.Array, y: jax.Array) -> jax.Array:
     """int8 or uint8 operands, int32 sums."""
     return lax.dot_general(x, y, (((1,), (0,)), ((), ())), preferred_element_type=jnp.int32)
-
-
-_TENSOR_WISE, _ROW_WISE = 0, 1  # torch.nn.functional.ScalingType
 
 
 def _scaled_product(
@@ -267,65 +258,23 @@ def _scaled_product(
     return jnp.clip(result, -448, 448) if ctx.out[0].dtype == "float8_e4m3fn" else result
 
 
-@rule("_scaled_mm")
-def _scaled_mm(
-    ctx: RuleContext,
-    x: jax.Array,
-    y: jax.Array,
-    scale_a: jax.Array,
-    scale_b: jax.Array,
-    bias: jax.Array | None = None,
-    scale_result: jax.Array | None = None,
-    out_dtype: str | None = None,
-    use_fast_accum: bool = False,
-) -> jax.Array:
-    return _scaled_product(ctx, x, y, (scale_a, scale_b), bias)
+register_scaled(rule, _scaled_product)
 
 
-@rule("_scaled_mm_v2", may_refuse=always)
-def _scaled_mm_recipes(
-    ctx: RuleContext,
-    x: jax.Array,
-    y: jax.Array,
-    scale_a: list[jax.Array],
-    recipe_a: tuple[int, ...],
-    swizzle_a: tuple[int, ...],
-    scale_b: list[jax.Array],
-    recipe_b: tuple[int, ...],
-    swizzle_b: tuple[int, ...],
-    bias: jax.Array | None = None,
-    *_options: Any,
-) -> jax.Array:
-    if not {*recipe_a, *recipe_b} <= {_TENSOR_WISE, _ROW_WISE}:
-        raise Unsupported("scales of blocks of a matrix")
-    return _scaled_product(ctx, x, y, (scale_a[0], scale_b[0]), bias)
+@rule("mv")
+def _mv(ctx: RuleContext, x: jax.Array, v: jax.Array) -> jax.Array:
+    return contract(ctx, x, v, (((1,), (0,)), ((), ())))
 
 
-@rule("addmm", "baddbmm")
-def _addmm(
-    ctx: RuleContext,
-    base: jax.Array,
-    x: jax.Array,
-    y: jax.Array,
-    *,
-    beta: Any = 1,
-    alpha: Any = 1,
-) -> jax.Array:
-    return _add(ctx, base, matmul(ctx, x, y), beta, alpha)
+def _summed_product(ctx: RuleContext, x: jax.Array, y: jax.Array) -> jax.Array:
+    """The sum over the batch: one product that contracts batch and inner dimension."""
+    return contract(ctx, x, y, (((0, 2), (0, 1)), ((), ())))
 
 
-@rule("addmm.dtype", "baddbmm.dtype")
-def _addmm_dtype(
-    ctx: RuleContext,
-    base: jax.Array,
-    x: jax.Array,
-    y: jax.Array,
-    out_dtype: str,
-    *,
-    beta: Any = 1,
-    alpha: Any = 1,
-) -> jax.Array:
-    return _add(ctx, base, matmul(ctx, x, y), beta, alpha)
+_addmm = added(matmul, _add)
+rule("addmm", "baddbmm", "addmm.dtype", "baddbmm.dtype")(_addmm)
+rule("addmv")(added(_mv, _add))
+rule("addbmm")(added(_summed_product, _add))
 
 
 @rule("_addmm_activation")
@@ -335,45 +284,11 @@ def _addmm_activation(
     x: jax.Array,
     y: jax.Array,
     *,
-    beta: Any = 1,
-    alpha: Any = 1,
     use_gelu: bool = False,
+    **factors: Any,
 ) -> jax.Array:
-    value = _add(ctx, base, matmul(ctx, x, y), beta, alpha)
+    value: jax.Array = _addmm(ctx, base, x, y, **factors)
     return jax.nn.gelu(value, approximate=False) if use_gelu else jnp.maximum(value, 0)
-
-
-@rule("addbmm")
-def _addbmm(
-    ctx: RuleContext,
-    base: jax.Array,
-    x: jax.Array,
-    y: jax.Array,
-    *,
-    beta: Any = 1,
-    alpha: Any = 1,
-) -> jax.Array:
-    # The sum over the batch is one product that contracts batch and inner dimension.
-    product = contract(ctx, x, y, (((0, 2), (0, 1)), ((), ())))
-    return _add(ctx, base, product, beta, alpha)
-
-
-@rule("mv")
-def _mv(ctx: RuleContext, x: jax.Array, v: jax.Array) -> jax.Array:
-    return contract(ctx, x, v, (((1,), (0,)), ((), ())))
-
-
-@rule("addmv")
-def _addmv(
-    ctx: RuleContext,
-    base: jax.Array,
-    x: jax.Array,
-    v: jax.Array,
-    *,
-    beta: Any = 1,
-    alpha: Any = 1,
-) -> jax.Array:
-    return _add(ctx, base, _mv(ctx, x, v), beta, alpha)
 
 
 @rule("addr")
@@ -406,32 +321,20 @@ def _vdot(ctx: RuleContext, u: jax.Array, v: jax.Array) -> jax.Array:
     return contract(ctx, u, v, (((0,), (0,)), ((), ())))
 
 
-@rule("_trilinear")
 def _trilinear(
     ctx: RuleContext,
-    first: jax.Array,
-    second: jax.Array,
-    third: jax.Array,
-    expand1: tuple[int, ...],
-    expand2: tuple[int, ...],
-    expand3: tuple[int, ...],
-    sumdim: tuple[int, ...],
-    unroll_dim: int = 1,
+    operands: list[jax.Array],
+    equation: str,
+    expanded: list[tuple[int, ...]],
+    dims: tuple[int, ...],
 ) -> jax.Array:
-    """Product of three tensors, each expanded at its own dimensions, then summed."""
-    rank = first.ndim + len(expand1)
-    letters = [
-        "".join(chr(97 + axis) for axis in range(rank) if axis not in expanded)
-        for expanded in (expand1, expand2, expand3)
-    ]
-    result = "".join(chr(97 + axis) for axis in range(rank) if axis not in sumdim)
-    wide = [ctx.widened(operand) for operand in (first, second, third)]
-    if is_split(ctx, first):
-        a, b, c = map(jnp.expand_dims, wide, (expand1, expand2, expand3))
-        return (a * b * c).sum(sumdim, dtype=a.dtype)  # as ``split_product``
-    equation = f"{','.join(letters)}->{result}"
-    value: jax.Array = jnp.einsum(equation, *wide, precision=precision(ctx))
+    if is_split(ctx, operands[0]):
+        a, b, c = map(jnp.expand_dims, operands, expanded)
+        return (a * b * c).sum(dims, dtype=a.dtype)  # as ``split_product``
+    value: jax.Array = jnp.einsum(equation, *operands, precision=precision(ctx))
     return value
 
+
+rule("_trilinear")(trilinear(_trilinear))
 
 __all__ = ["contract", "is_split", "materialised", "matmul", "precision"]

@@ -15,7 +15,6 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import jax
@@ -23,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from fuse.backends.pooling import Pooling
 from fuse.backends.xla.rules.registry import RuleContext, rule
 
 _MOST_SLICES = 32
@@ -52,8 +52,9 @@ class Windows:
 
     @property
     def tiles(self) -> bool:
-        """Whether windows stand side by side, without gaps or padding."""
-        return self.disjoint and self.kernel == self.stride and self.padding == 0
+        """Whether windows stand side by side within the input, without gaps or padding."""
+        beside = self.disjoint and self.kernel == self.stride and self.padding == 0
+        return beside and self.out * self.kernel <= self.size
 
     def positions(self, tap: int) -> np.ndarray[Any, np.dtype[np.int64]]:
         """Where element ``tap`` of every window lies; negative or too large in the padding."""
@@ -61,6 +62,12 @@ class Windows:
             place = np.array(self.starts) + tap
             return np.where(place < np.array(self.ends), place, self.size)
         return np.arange(self.out) * self.stride - self.padding + tap * self.dilation
+
+    @property
+    def first(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """The first place of every window that is not in the padding before the input."""
+        place = self.positions(0)
+        return np.where(place < 0, place % self.dilation, place)
 
     def taps(self, value: jax.Array, axis: int, fill: Any) -> list[jax.Array]:
         """For each place in the window, the elements there; ``fill`` in the padding."""
@@ -83,45 +90,12 @@ class Windows:
         inside = place < self.size
         if inside.all():
             return taken
-        return jnp.where(along(inside, axis, value.ndim), taken, jnp.asarray(fill, value.dtype))
+        return jnp.where(_along(inside, axis, value.ndim), taken, jnp.asarray(fill, value.dtype))
 
 
-def along(values: Any, axis: int, rank: int) -> jax.Array:
+def _along(values: Any, axis: int, rank: int) -> jax.Array:
     """A vector laid along dimension ``axis`` of an array of rank ``rank``."""
     return jnp.asarray(values).reshape([-1 if dim == axis else 1 for dim in range(rank)])
-
-
-def regular(
-    dims: int,
-    x: jax.Array,
-    out: Sequence[int],
-    kernel: tuple[int, ...],
-    stride: tuple[int, ...],
-    padding: tuple[int, ...],
-    dilation: tuple[int, ...],
-) -> list[Windows]:
-    """The windows of the last ``dims`` dimensions; attributes of length one are repeated."""
-    stride = stride or kernel
-
-    def entry(value: tuple[int, ...], dim: int) -> int:
-        return value[dim] if len(value) > 1 else value[0]
-
-    return [
-        Windows(
-            size=x.shape[dim - dims],
-            out=out[dim - dims],
-            kernel=entry(kernel, dim),
-            stride=entry(stride, dim),
-            padding=entry(padding, dim),
-            dilation=entry(dilation, dim),
-        )
-        for dim in range(dims)
-    ]
-
-
-def adaptive(x: jax.Array, out: Sequence[int]) -> list[Windows]:
-    """Windows that cut the last ``len(out)`` dimensions of ``x`` into ``out`` equal parts."""
-    return [_adaptive(size, parts) for size, parts in zip(x.shape[-len(out) :], out, strict=True)]
 
 
 def _adaptive(size: int, parts: int) -> Windows:
@@ -133,23 +107,26 @@ def _adaptive(size: int, parts: int) -> Windows:
     return Windows(size, parts, kernel, starts=starts, ends=ends)
 
 
-def maximum(x: jax.Array, windows: Sequence[Windows]) -> tuple[jax.Array, jax.Array]:
+def _chain_maximum(x: jax.Array, windows: Sequence[Windows]) -> tuple[jax.Array, jax.Array]:
     """The greatest element of each window and its flat position in the pooled dimensions.
 
-    The first of equal elements wins, and the last NaN of a window, as in PyTorch.
+    The first of equal elements wins, and the last NaN of a window, as in PyTorch; a window of
+    padding alone has the lowest value, at its first position.
     """
     inexact = jnp.issubdtype(x.dtype, jnp.inexact)
     lowest = -math.inf if inexact else np.iinfo(x.dtype).min
-    index, scale = jnp.zeros((1,) * x.ndim, jnp.int32), 1
+    index = first = jnp.zeros((1,) * x.ndim, jnp.int32)
+    scale = 1
     for number, window in reversed(list(enumerate(windows))):
         axis = x.ndim - len(windows) + number
         values = window.taps(x, axis, lowest)
-        inner = window.taps(index, axis, 0) if scale > 1 else [index] * window.kernel
+        innermost = number == len(windows) - 1
+        inner = [index] * window.kernel if innermost else window.taps(index, axis, 0)
         best = best_index = None
         unseen = np.ones(window.out, bool)
         for tap, (value, rest) in enumerate(zip(values, inner, strict=True)):
             place = window.positions(tap)
-            position = along((place * scale).astype(np.int32), axis, x.ndim) + rest
+            position = _along((place * scale).astype(np.int32), axis, x.ndim) + rest
             position = jnp.broadcast_to(position, value.shape)
             if best is None or best_index is None:
                 best, best_index = value, position
@@ -157,17 +134,20 @@ def maximum(x: jax.Array, windows: Sequence[Windows]) -> tuple[jax.Array, jax.Ar
                 wins = value > best
                 wins = wins | (value != value) if inexact else wins
                 if unseen.any():  # so far only padding, which equals the lowest value
-                    wins = wins | along(unseen, axis, x.ndim)
+                    wins = wins | _along(unseen, axis, x.ndim)
                 best = jnp.where(wins, value, best)
                 best_index = jnp.where(wins, position, best_index)
             unseen = unseen & ((place < 0) | (place >= window.size))
         assert best is not None and best_index is not None
+        first = first + _along((window.first * scale).astype(np.int32), axis, x.ndim)
+        if unseen.any():
+            best_index = jnp.where(_along(unseen, axis, x.ndim), first, best_index)
         x, index, scale = best, best_index, scale * window.size
     return x, index
 
 
 def _tile_maximum(x: jax.Array, windows: Sequence[Windows]) -> tuple[jax.Array, jax.Array]:
-    """``maximum`` where every window is a tile: all its elements are compared at once.
+    """``_chain_maximum`` where every window is a tile: all its elements are compared at once.
 
     One tap is then one slice of a reshaped array and its offset one constant: 42 us for
     [64,16,8,8] and 2x2 tiles, where the chain takes 300 and PyTorch's kernel 47 (two cores).
@@ -192,11 +172,11 @@ def _tile_maximum(x: jax.Array, windows: Sequence[Windows]) -> tuple[jax.Array, 
     assert best is not None and offset is not None
     for number, (window, span) in enumerate(zip(windows, spans, strict=True)):
         first = (np.arange(window.out) * window.kernel * span).astype(np.int32)
-        offset = offset + along(first, lead + number, x.ndim)
+        offset = offset + _along(first, lead + number, x.ndim)
     return best, offset
 
 
-def maximum_gradient(
+def _maximum_gradient(
     ctx: RuleContext,
     grad: jax.Array,
     index: jax.Array,
@@ -204,6 +184,7 @@ def maximum_gradient(
     windows: Sequence[Windows],
 ) -> jax.Array:
     """Send each ``grad`` to the element of an input like ``like`` that ``index`` names."""
+    index = index.astype(jnp.int32)
     if grad.size == 0 or like.size == 0:
         return jnp.zeros(like.shape, grad.dtype)
     sizes = like.shape[-len(windows) :]
@@ -251,14 +232,14 @@ def _masks(
         config = [(0, 0, 0)] * lead
         for number, (tap, window) in enumerate(zip(corner, windows, strict=True)):
             place = window.positions(tap)
-            flat = flat * window.size + along(place, lead + number, grad.ndim)
+            flat = flat * window.size + _along(place, lead + number, grad.ndim)
             first, last = int(place[0]), int(place[-1])
             config.append((first, window.size - 1 - last, window.stride - 1))
         total = total + lax.pad(jnp.where(index == flat, grad, zero), zero, config)
     return total
 
 
-def window_sums(x: jax.Array, windows: Sequence[Windows]) -> jax.Array:
+def _window_sums(x: jax.Array, windows: Sequence[Windows]) -> jax.Array:
     """The sum of every window; padding counts as zero."""
     for number, window in enumerate(windows):
         axis = x.ndim - len(windows) + number
@@ -285,7 +266,7 @@ def _reduced(x: jax.Array, window: Windows, axis: int) -> jax.Array:
     return total
 
 
-def divisors(windows: Sequence[Windows], include_padding: bool) -> np.ndarray[Any, np.dtype[Any]]:
+def _divisors(windows: Sequence[Windows], include_padding: bool) -> np.ndarray[Any, np.dtype[Any]]:
     """The number of elements that each window counts; a scalar where all are equal."""
     product: np.ndarray[Any, np.dtype[Any]] = np.ones((), np.int64)
     for window in windows:
@@ -301,14 +282,17 @@ def divisors(windows: Sequence[Windows], include_padding: bool) -> np.ndarray[An
     return product.flat[0] if product.size and (product == product.flat[0]).all() else product
 
 
-def divide(x: jax.Array, by: Any) -> jax.Array:
+def _divided(x: jax.Array, by: Any) -> jax.Array:
     """Quotient in the dtype of ``x``; integers truncate as in C."""
     divisor = jnp.broadcast_to(jnp.asarray(by).astype(x.dtype), x.shape)
     return lax.div(x, divisor)
 
 
-def average_gradient(grad: jax.Array, like: jax.Array, windows: Sequence[Windows]) -> jax.Array:
-    """Give every element of an input like ``like`` the sum of its windows' ``grad``."""
+def _average_gradient(
+    ctx: RuleContext, grad: jax.Array, like: jax.Array, windows: Sequence[Windows], by: Any
+) -> jax.Array:
+    """Give every element of an input like ``like`` the sum of its windows' ``grad / by``."""
+    grad = _divided(grad, by)
     if grad.size == 0 or like.size == 0:
         return jnp.zeros(like.shape, grad.dtype)
     if all(window.disjoint and window.kernel == window.stride for window in windows):
@@ -316,86 +300,36 @@ def average_gradient(grad: jax.Array, like: jax.Array, windows: Sequence[Windows
             grad = _spread(grad, window, grad.ndim - len(windows) + number, 0)
         return grad
     shape = jnp.zeros(like.shape, grad.dtype)
-    (result,) = jax.linear_transpose(lambda value: window_sums(value, windows), shape)(grad)
+    (result,) = jax.linear_transpose(lambda value: _window_sums(value, windows), shape)(grad)
     gradient: jax.Array = result
     return gradient
 
 
-def _max_pool(
-    dims: int,
-    ctx: RuleContext,
-    x: jax.Array,
-    kernel: tuple[int, ...],
-    stride: tuple[int, ...],
-    padding: tuple[int, ...],
-    dilation: tuple[int, ...],
-    ceil_mode: bool,
+def _maximum(
+    ctx: RuleContext, x: jax.Array, windows: Sequence[Windows]
 ) -> tuple[jax.Array, jax.Array]:
     out = ctx.out[0].shape
     if math.prod(out) == 0:
         return jnp.zeros(out, x.dtype), jnp.zeros(out, jnp.int64)
-    windows = regular(dims, x, out, kernel, stride, padding, dilation)
     tiled = all(window.tiles for window in windows)
     if tiled and math.prod(window.kernel for window in windows) <= _MOST_SLICES:
         return _tile_maximum(x, windows)
-    return maximum(x, windows)
+    return _chain_maximum(x, windows)
 
 
-def _max_pool_backward(
-    dims: int,
-    ctx: RuleContext,
-    grad: jax.Array,
-    x: jax.Array,
-    kernel: tuple[int, ...],
-    stride: tuple[int, ...],
-    padding: tuple[int, ...],
-    dilation: tuple[int, ...],
-    ceil_mode: bool,
-    indices: jax.Array,
-) -> jax.Array:
-    windows = regular(dims, x, grad.shape, kernel, stride, padding, dilation)
-    index = indices.astype(jnp.int32)
-    return maximum_gradient(ctx, ctx.widened(grad), index, x, windows)
-
-
-def _avg_pool(
-    dims: int,
-    ctx: RuleContext,
-    x: jax.Array,
-    kernel: tuple[int, ...],
-    stride: tuple[int, ...],
-    padding: tuple[int, ...],
-    ceil_mode: bool,
-    count_include_pad: bool,
-    divisor_override: int | None,
-) -> jax.Array:
+def _average(ctx: RuleContext, x: jax.Array, windows: Sequence[Windows], by: Any) -> jax.Array:
     out = ctx.out[0].shape
     if math.prod(out) == 0:
         return jnp.zeros(out, x.dtype)
-    windows = regular(dims, x, out, kernel, stride, padding, (1,))
-    by = divisors(windows, count_include_pad) if divisor_override is None else divisor_override
-    return divide(window_sums(ctx.widened(x), windows), by)
+    return _divided(_window_sums(x, windows), by)
 
 
-def _avg_pool_backward(
-    dims: int,
-    ctx: RuleContext,
-    grad: jax.Array,
-    x: jax.Array,
-    kernel: tuple[int, ...],
-    stride: tuple[int, ...],
-    padding: tuple[int, ...],
-    ceil_mode: bool,
-    count_include_pad: bool,
-    divisor_override: int | None,
-) -> jax.Array:
-    windows = regular(dims, x, grad.shape, kernel, stride, padding, (1,))
-    by = divisors(windows, count_include_pad) if divisor_override is None else divisor_override
-    return average_gradient(divide(ctx.widened(grad), by), x, windows)
-
-
-for _dims in (2, 3):
-    rule(f"max_pool{_dims}d_with_indices")(partial(_max_pool, _dims))
-    rule(f"max_pool{_dims}d_with_indices_backward")(partial(_max_pool_backward, _dims))
-    rule(f"avg_pool{_dims}d")(partial(_avg_pool, _dims))
-    rule(f"avg_pool{_dims}d_backward")(partial(_avg_pool_backward, _dims))
+Pooling(
+    regular=Windows,
+    adaptive=_adaptive,
+    divisors=_divisors,
+    maximum=_maximum,
+    maximum_gradient=_maximum_gradient,
+    average=_average,
+    average_gradient=_average_gradient,
+).register(rule)

@@ -6,6 +6,8 @@ operator keeps for its gradient has the contents of PyTorch's CUDA kernels (RNN.
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -78,18 +80,8 @@ def _lstm_cell_backward_impl(
 
 
 @rule("_thnn_fused_lstm_cell_backward")
-def _lstm_cell_backward(
-    ctx: RuleContext,
-    grad_hy: Optional,
-    grad_cy: Optional,
-    cx: jax.Array,
-    cy: jax.Array,
-    workspace: jax.Array,
-    has_bias: bool,
-) -> tuple[Optional, Optional, Optional, Optional, Optional]:
-    gates, grad_cx, bias = _lstm_cell_backward_impl(
-        ctx, grad_hy, grad_cy, cx, cy, workspace, has_bias
-    )
+def _lstm_cell_backward(ctx: RuleContext, *arguments: Any) -> tuple[Optional, ...]:
+    gates, grad_cx, bias = _lstm_cell_backward_impl(ctx, *arguments)
     return gates, gates, grad_cx, bias, bias
 
 

@@ -8,7 +8,7 @@ up to within 1e-7 of the sum of their magnitudes, as in PyTorch's cascade sum.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -16,29 +16,20 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from fuse.backends.xla.rules.registry import Rule, RuleContext, Unsupported, always, rule
-
-Dims = tuple[int, ...] | int | None
-
-
-def axes_of(dim: Dims, rank: int) -> tuple[int, ...]:
-    """Non-negative axes of an ATen ``dim`` argument; ``None`` and ``()`` mean every axis."""
-    if rank == 0:
-        return ()
-    if dim is None or dim == ():
-        return tuple(range(rank))
-    dims = (dim,) if isinstance(dim, int) else dim
-    return tuple(sorted(d % rank for d in dims))
+from fuse.backends.reduction import (
+    Dims,
+    axes_of,
+    register_extrema,
+    register_norms,
+    register_variances,
+    truth_axes,
+)
+from fuse.backends.xla.rules.registry import RuleContext, Unsupported, always, rule
 
 
 def axis_of(dim: int, rank: int) -> int:
     """The non-negative axis of an ATen ``int dim``; 0 for a scalar."""
     return dim % rank if rank else 0
-
-
-def at_least_1d(x: jax.Array) -> jax.Array:
-    """A scalar as one element, so that ``dim=0`` and ``dim=-1`` name an axis."""
-    return x.reshape(1) if x.ndim == 0 else x
 
 
 def count(x: jax.Array, axes: tuple[int, ...]) -> int:
@@ -141,19 +132,14 @@ def _truth(x: jax.Array) -> jax.Array:
     return x if x.dtype == jnp.bool_ else x != jnp.zeros((), x.dtype)  # NaN is true
 
 
-def _truth_axes(dim: Dims, rank: int) -> tuple[int, ...]:
-    # any.dims and all.dims alone read an empty list as "no axis", not as "every axis".
-    return () if dim == () else axes_of(dim, rank)
-
-
 @rule("any", "any.dim", "any.dims", "_is_any_true")
 def _any(ctx: RuleContext, x: jax.Array, dim: Dims = None, keepdim: bool = False) -> Any:
-    return _shaped(ctx, lax.reduce_or(_truth(x), _truth_axes(dim, x.ndim)))
+    return _shaped(ctx, lax.reduce_or(_truth(x), truth_axes(dim, x.ndim)))
 
 
 @rule("all", "all.dim", "all.dims", "_is_all_true")
 def _all(ctx: RuleContext, x: jax.Array, dim: Dims = None, keepdim: bool = False) -> Any:
-    return _shaped(ctx, lax.reduce_and(_truth(x), _truth_axes(dim, x.ndim)))
+    return _shaped(ctx, lax.reduce_and(_truth(x), truth_axes(dim, x.ndim)))
 
 
 # --- extrema -------------------------------------------------------------------------
@@ -167,9 +153,6 @@ def maximum(x: jax.Array, axes: tuple[int, ...]) -> jax.Array:
 def minimum(x: jax.Array, axes: tuple[int, ...]) -> jax.Array:
     """Smallest element; NaN wins."""
     return lax.reduce_and(x, axes) if x.dtype == jnp.bool_ else lax.reduce_min(x, axes)
-
-
-Extremum = Callable[[jax.Array, tuple[int, ...]], jax.Array]
 
 
 def first_index(x: jax.Array, value: jax.Array, axis: int) -> jax.Array:
@@ -187,49 +170,7 @@ def first_index(x: jax.Array, value: jax.Array, axis: int) -> jax.Array:
     return lax.reduce_min(jnp.where(hit, position, none), (axis,)).astype(jnp.int64)
 
 
-def _arg_extremum(extremum: Extremum) -> Rule:
-    def emit(ctx: RuleContext, x: jax.Array, dim: int | None = None, keepdim: bool = False) -> Any:
-        x = x.reshape(-1) if dim is None else at_least_1d(x)
-        axis = 0 if dim is None else axis_of(dim, x.ndim)
-        return _shaped(ctx, first_index(x, extremum(x, (axis,)), axis))
-
-    return emit
-
-
-def _whole_extremum(extremum: Extremum) -> Rule:
-    def emit(ctx: RuleContext, x: jax.Array, dim: Dims = None, keepdim: bool = False) -> Any:
-        return _shaped(ctx, extremum(x, axes_of(dim, x.ndim)))
-
-    return emit
-
-
-def _indexed_extremum(extremum: Extremum) -> Rule:
-    def emit(ctx: RuleContext, x: jax.Array, dim: int, keepdim: bool = False) -> Any:
-        x = at_least_1d(x)
-        axis = axis_of(dim, x.ndim)
-        value = extremum(x, (axis,))
-        return _shaped(ctx, value), _shaped(ctx, first_index(x, value, axis), 1)
-
-    return emit
-
-
-for _name, _extremum in (("max", maximum), ("min", minimum)):
-    rule(f"arg{_name}")(_arg_extremum(_extremum))
-    rule(_name, f"a{_name}")(_whole_extremum(_extremum))
-    rule(f"{_name}.dim")(_indexed_extremum(_extremum))
-
-
-@rule("_aminmax", "_aminmax.dim")
-def _aminmax(ctx: RuleContext, x: jax.Array, dim: Dims = None, keepdim: bool = False) -> Any:
-    axes = axes_of(dim, x.ndim)
-    return _shaped(ctx, minimum(x, axes)), _shaped(ctx, maximum(x, axes), 1)
-
-
-@rule("aminmax")
-def _aminmax_keyword(
-    ctx: RuleContext, x: jax.Array, *, dim: Dims = None, keepdim: bool = False
-) -> Any:
-    return _aminmax(ctx, x, dim, keepdim)
+register_extrema(rule, {"max": maximum, "min": minimum}, first_index, _shaped)
 
 
 # --- variance ------------------------------------------------------------------------
@@ -252,36 +193,15 @@ def moments(x: jax.Array, axes: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
     return mean, kept(x, lax.reduce_sum(squared(x - mean), axes), axes)
 
 
-def _variance(ctx: RuleContext, x: jax.Array, dim: Dims, correction: Any) -> Any:
-    x = ctx.widened(x)
-    axes = axes_of(dim, x.ndim)
+def _variance(ctx: RuleContext, x: jax.Array, axes: tuple[int, ...], correction: Any) -> Any:
     mean, deviation = moments(x, axes)
-    left = count(x, axes) - (1 if correction is None else correction)
+    left = count(x, axes) - correction
     # A correction of n or more divides by zero (aten/src/ATen/native/SharedReduceOps.h).
     divisor = lax.max(number(left, deviation.dtype), number(0, deviation.dtype))
     return deviation / divisor, mean
 
 
-def _variance_rule(root: bool, with_mean: bool) -> Rule:
-    def emit(
-        ctx: RuleContext,
-        x: jax.Array,
-        dim: Dims = None,
-        *,
-        correction: Any = None,
-        keepdim: bool = False,
-    ) -> Any:
-        variance, mean = _variance(ctx, x, dim, correction)
-        spread = _shaped(ctx, lax.sqrt(variance) if root else variance)
-        return (spread, _shaped(ctx, mean, 1)) if with_mean else spread
-
-    return emit
-
-
-rule("var.correction")(_variance_rule(root=False, with_mean=False))
-rule("std.correction")(_variance_rule(root=True, with_mean=False))
-rule("var_mean.correction")(_variance_rule(root=False, with_mean=True))
-rule("std_mean.correction")(_variance_rule(root=True, with_mean=True))
+register_variances(rule, _variance, lax.sqrt, _shaped)
 
 
 # --- norms ---------------------------------------------------------------------------
@@ -304,51 +224,16 @@ def vector_norm(x: jax.Array, order: float, axes: tuple[int, ...]) -> jax.Array:
     return lax.pow(lax.reduce_sum(power, axes), number(1 / order, size.dtype))
 
 
-def _norm(ctx: RuleContext, x: jax.Array, order: Any, dim: Dims, dtype: str | None) -> Any:
-    order = 2 if order is None else order
+def _norm(
+    ctx: RuleContext, x: jax.Array, order: Any, axes: tuple[int, ...], dtype: str | None
+) -> Any:
     if isinstance(order, complex):
         raise Unsupported("a norm of complex order")
     wide = ctx.widened(x.astype(dtype or x.dtype))
-    return _shaped(ctx, vector_norm(wide, float(order), axes_of(dim, x.ndim)))
+    return _shaped(ctx, vector_norm(wide, float(order), axes))
 
 
-@rule("linalg_vector_norm", static=("ord",))
-def _linalg_vector_norm(
-    ctx: RuleContext,
-    x: jax.Array,
-    order: Any = 2,
-    dim: Dims = None,
-    keepdim: bool = False,
-    *,
-    dtype: str | None = None,
-) -> Any:
-    return _norm(ctx, x, order, dim, dtype)
-
-
-@rule("norm.Scalar", "norm.ScalarOpt_dim", static=("p",))
-def _norm_dim(
-    ctx: RuleContext, x: jax.Array, p: Any = 2, dim: Dims = None, keepdim: bool = False
-) -> Any:
-    return _norm(ctx, x, p, dim, None)
-
-
-@rule("norm.ScalarOpt_dtype", "norm.ScalarOpt_dim_dtype", static=("p",))
-def _norm_dtype(
-    ctx: RuleContext,
-    x: jax.Array,
-    p: Any,
-    dim: Dims = None,
-    keepdim: bool = False,
-    *,
-    dtype: str | None = None,
-) -> Any:
-    return _norm(ctx, x, p, dim, dtype)
-
-
-@rule("dist", static=("p",))
-def _dist(ctx: RuleContext, x: jax.Array, y: jax.Array, p: Any = 2) -> Any:
-    x, y = ctx.computed(x, y)
-    return _norm(ctx, x - y, p, None, None)
+register_norms(partial(rule, static=("ord", "p")), _norm)
 
 
 @rule("renorm", static=("p",))

@@ -13,8 +13,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from fuse.backends.reduction import at_least_1d
 from fuse.backends.xla.rules.arithmetic import complex_logaddexp
-from fuse.backends.xla.rules.reduction import at_least_1d, axis_of, is_float, is_nan
+from fuse.backends.xla.rules.reduction import axis_of, is_float, is_nan
 from fuse.backends.xla.rules.registry import Rule, RuleContext, rule
 
 Scan = Callable[..., jax.Array]

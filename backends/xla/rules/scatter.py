@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from fuse.backends.scatter import refuse_sparse, register_scatter
 from fuse.backends.xla.rules.indexing import IN_BOUNDS, for_scatter, narrowed, take_along
-from fuse.backends.xla.rules.registry import RuleContext, Unsupported, always, rule
+from fuse.backends.xla.rules.registry import RuleContext, rule
 
 Array = jax.Array
 _METHODS = {"sum": "add", "mean": "add", "prod": "mul", "amax": "max", "amin": "min"}
@@ -57,14 +58,12 @@ def _gather(ctx: RuleContext, self: Array, dim: int, index: Array, *, sparse_gra
     return lax.gather(self, places, numbers, (1,) * self.ndim, mode=IN_BOUNDS)
 
 
-@rule("gather_backward", may_refuse=always)
+@rule("gather_backward", refuse=refuse_sparse)
 def _gather_backward(
     ctx: RuleContext, grad: Array, self: Array, dim: int, index: Array, sparse_grad: bool
 ) -> Array:
-    if sparse_grad:
-        raise Unsupported("a sparse gradient")
     zeros = jnp.zeros(self.shape, grad.dtype)
-    return _combine(ctx, zeros, dim, index, grad, "sum", include_self=True)
+    return _combine(ctx, zeros, dim, index, grad, "sum", True)
 
 
 def _single(index: Array, self: Array, dim: int) -> Array | None:
@@ -84,8 +83,8 @@ def _set(self: Array, dim: int, index: Array, src: Array) -> Array:
     """``self`` with the elements named by ``index`` replaced; of doubles the last stays."""
     if index.size == 0:
         return self
-    if self.ndim == 0 or index.ndim == 0:
-        return _set(self.reshape(-1), 0, index.reshape(1), src.reshape(-1)).reshape(self.shape)
+    if 0 in (self.ndim, index.ndim, src.ndim):
+        return _set(self.reshape(-1), 0, index.reshape(-1), src.reshape(-1)).reshape(self.shape)
     dim %= self.ndim
     src = _cut(src.astype(self.dtype), index.shape)
     named = _single(index, self, dim)
@@ -94,61 +93,36 @@ def _set(self: Array, dim: int, index: Array, src: Array) -> Array:
     return self.at[_key(index, self.shape, dim)].set(src, mode=IN_BOUNDS)
 
 
-@rule("scatter.src")
-def _scatter(ctx: RuleContext, self: Array, dim: int, index: Array, src: Array) -> Array:
-    return _set(self, dim, index, src)
+def _filled(self: Array, index: Array, value: Any) -> Array:
+    return jnp.broadcast_to(jnp.asarray(value).astype(self.dtype), index.shape)
 
 
-@rule("scatter.value")
-def _scatter_value(ctx: RuleContext, self: Array, dim: int, index: Array, value: Any) -> Array:
-    return _set(self, dim, index, jnp.broadcast_to(jnp.asarray(value), index.shape))
-
-
-@rule("scatter.reduce", "scatter.value_reduce")
-def _scatter_reduced(
-    ctx: RuleContext, self: Array, dim: int, index: Array, src: Any, *, reduce: str
-) -> Array:
-    src = jnp.asarray(src).astype(self.dtype)
-    src = src if src.ndim else jnp.broadcast_to(src, index.shape)
-    return _combine(ctx, self, dim, index, src, reduce, include_self=True)
-
-
-@rule("scatter_add")
-def _scatter_add(ctx: RuleContext, self: Array, dim: int, index: Array, src: Array) -> Array:
-    return _combine(ctx, self, dim, index, src, "sum", include_self=True)
-
-
-@rule("scatter_reduce.two")
-def _scatter_reduce(
-    ctx: RuleContext,
-    self: Array,
-    dim: int,
-    index: Array,
-    src: Array,
-    reduce: str,
-    *,
-    include_self: bool,
-) -> Array:
-    return _combine(ctx, self, dim, index, src, reduce, include_self=include_self)
-
-
-@rule("index_reduce")
-def _index_reduce(
-    ctx: RuleContext,
-    self: Array,
-    dim: int,
-    index: Array,
-    source: Array,
-    reduce: str,
-    *,
-    include_self: bool,
+def _index_reduced(
+    ctx: RuleContext, self: Array, dim: int, index: Array, source: Array, *how: Any
 ) -> Array:
     shape = self.shape
     self, source = (value.reshape(1) if value.ndim == 0 else value for value in (self, source))
     dim %= self.ndim
     key = (*(slice(None),) * dim, narrowed(index.reshape(-1), self.shape[dim]))
-    key = for_scatter(self.shape, key)
-    return _reduced(ctx, self, key, source, reduce, include_self).reshape(shape)
+    return _reduced(ctx, self, for_scatter(self.shape, key), source, *how).reshape(shape)
+
+
+def _scattered(
+    ctx: RuleContext,
+    self: Array,
+    dim: int,
+    index: Array,
+    src: Array,
+    reduce: str | None,
+    include_self: bool,
+) -> Array:
+    """Write or reduce ``src`` at the elements ``index`` names; 0-d tensors count as 1-d."""
+    if reduce is None:
+        return _set(self, dim, index, src)
+    return _combine(ctx, self, dim, index, src, reduce, include_self)
+
+
+register_scatter(rule, _scattered, _index_reduced, _filled)
 
 
 def _combine(
@@ -158,14 +132,13 @@ def _combine(
     index: Array,
     src: Array,
     reduce: str,
-    *,
     include_self: bool,
 ) -> Array:
     if index.size == 0:
         return self
-    if self.ndim == 0 or index.ndim == 0:
-        row, index, src = self.reshape(-1), index.reshape(1), src.reshape(-1)
-        done = _combine(ctx, row, 0, index, src, reduce, include_self=include_self)
+    if 0 in (self.ndim, index.ndim, src.ndim):
+        row, index, src = self.reshape(-1), index.reshape(-1), src.reshape(-1)
+        done = _combine(ctx, row, 0, index, src, reduce, include_self)
         return done.reshape(self.shape)
     dim %= self.ndim
     src = _cut(src, index.shape)

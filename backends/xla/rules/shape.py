@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from fuse.backends.overloads import RESHAPED, SPLIT
 from fuse.backends.xla.rules.registry import RuleContext, Unsupported, always, rule
 from fuse.backends.xla.views import reinterpret
 
@@ -23,13 +24,7 @@ def _shaped(value: Array, shape: tuple[int, ...]) -> Array:
     return value if value.shape == shape else lax.reshape(value, shape)
 
 
-@rule(
-    *("view", "view_copy", "_unsafe_view", "reshape", "_reshape_copy"),
-    *("_reshape_alias", "_reshape_alias_copy", "unsqueeze", "unsqueeze_copy"),
-    *("squeeze", "squeeze.dim", "squeeze.dims"),
-    *("squeeze_copy", "squeeze_copy.dim", "squeeze_copy.dims"),
-    *("alias", "alias_copy", "detach", "detach_copy"),
-)
+@rule(*RESHAPED)
 def _reshape(ctx: RuleContext, self: Array, *_sizes: Any) -> Array:
     return _shaped(self, ctx.out[0].shape)
 
@@ -68,11 +63,7 @@ def split(self: Array, sizes: list[int], dim: int) -> list[Array]:
     return pieces
 
 
-@rule(
-    *("split.Tensor", "split.sizes", "split_with_sizes", "chunk", "unsafe_chunk"),
-    *("unsafe_split.Tensor", "unsafe_split_with_sizes", "split_copy.Tensor"),
-    "split_with_sizes_copy",
-)
+@rule(*SPLIT)
 def _split(ctx: RuleContext, self: Array, _sizes: Any, dim: int) -> list[Array]:
     dim %= self.ndim
     return split(self, [spec.shape[dim] for spec in ctx.out], dim)

@@ -32,10 +32,8 @@ def _zero(value: Array) -> Array:
 
 
 @rule("slice.Tensor", "slice_copy.Tensor")
-def _slice(
-    ctx: RuleContext, self: Array, dim: int, start: int | None, end: int | None, step: int
-) -> Array:
-    begin, stop, step = slice(start, end, step).indices(self.shape[dim])
+def _slice(ctx: RuleContext, self: Array, dim: int, *place: int | None) -> Array:
+    begin, stop, step = slice(*place).indices(self.shape[dim])
     return lax.slice_in_dim(self, begin, max(begin, stop), step, dim)
 
 
@@ -119,15 +117,9 @@ def _write(ctx: RuleContext, self: Array, src: Array, view: View) -> Array:
 
 @rule("slice_scatter")
 def _slice_scatter(
-    ctx: RuleContext,
-    self: Array,
-    src: Array,
-    dim: int,
-    start: int | None,
-    end: int | None,
-    step: int,
+    ctx: RuleContext, self: Array, src: Array, dim: int, *place: int | None
 ) -> Array:
-    return _write_along(ctx, self, src, dim % self.ndim, slice(start, end, step))
+    return _write_along(ctx, self, src, dim % self.ndim, slice(*place))
 
 
 @rule("select_scatter")

@@ -13,7 +13,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from fuse.backends.xla.rules.reduction import at_least_1d, axis_of, kept
+from fuse.backends.reduction import at_least_1d
+from fuse.backends.xla.rules.reduction import axis_of, kept
 from fuse.backends.xla.rules.registry import RuleContext, rule
 
 

@@ -15,9 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from fuse.backends.reduction import at_least_1d
+from fuse.backends.sorting import register_search
 from fuse.backends.xla.rules.elementwise import bits_of
 from fuse.backends.xla.rules.reduction import (
-    at_least_1d,
     axis_of,
     first_index,
     is_float,
@@ -253,39 +254,12 @@ def _search(sequence: jax.Array, values: jax.Array, right: bool) -> jax.Array:
     return found.astype(jnp.int64).reshape(shape)
 
 
-@rule("searchsorted.Tensor", "searchsorted.Scalar")
-def _searchsorted(
-    ctx: RuleContext,
-    sequence: jax.Array,
-    values: Any,
-    *,
-    out_int32: bool = False,
-    right: bool = False,
-    side: str | None = None,
-    sorter: jax.Array | None = None,
-) -> Any:
-    if sorter is not None:
-        sequence = take(sequence, sorter, sequence.ndim - 1)
-    sequence, values = ctx.promoted(sequence, values)
-    return _search(sequence, values, right or side == "right")
-
-
-@rule("bucketize.Tensor", "bucketize.Scalar")
-def _bucketize(
-    ctx: RuleContext, x: Any, boundaries: jax.Array, *, out_int32: bool = False, right: bool = False
-) -> Any:
-    boundaries, x = ctx.promoted(boundaries, x)
-    return _search(boundaries, x, right)
+register_search(rule, _search, lambda sequence, sorter: take(sequence, sorter, sequence.ndim - 1))
 
 
 @rule("isin.Tensor_Tensor", "isin.Tensor_Scalar", "isin.Scalar_Tensor")
 def _isin(
-    ctx: RuleContext,
-    elements: Any,
-    candidates: Any,
-    *,
-    assume_unique: bool = False,
-    invert: bool = False,
+    ctx: RuleContext, elements: Any, candidates: Any, *, invert: bool = False, **_hints: bool
 ) -> Any:
     x, y = ctx.promoted(elements, candidates)
     y = y.reshape(-1)

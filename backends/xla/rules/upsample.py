@@ -9,14 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fuse.backends.resampling import Array, Axis, axes
-from fuse.backends.xla.rules.registry import RuleContext, Unsupported, of_integers, rule
+from fuse.backends.resampling import Array, Axis, register_upsampling
+from fuse.backends.xla.rules.registry import RuleContext, of_integers, rule
 
 
 def _apply(how: Axis, x: jax.Array, axis: int) -> jax.Array:
@@ -58,63 +57,18 @@ def _resample_gradient(grad: jax.Array, shape: Sequence[int], how: Sequence[Axis
     return gradient
 
 
-def _check_dtype(method: str, x: jax.Array) -> None:
-    if not method.startswith("nearest") and not jnp.issubdtype(x.dtype, jnp.floating):
-        raise Unsupported("interpolation of integers, which PyTorch rounds in its own way")
-
-
-def _upsample(
-    method: str, ctx: RuleContext, x: jax.Array, output_size: tuple[int, ...], *args: Any
-) -> jax.Array:
-    _check_dtype(method, x)
+def _upsample(ctx: RuleContext, x: jax.Array, how: list[Axis], method: str) -> jax.Array:
     if x.size == 0:
         return jnp.zeros(ctx.out[0].shape, x.dtype)
-    dims = len(output_size)
-    wide = x if method.startswith("nearest") else ctx.widened(x)
-    return _resample(wide, axes(method, x.shape[-dims:], output_size, args, x.dtype == jnp.float64))
-
-
-def _upsample_vec(
-    method: str,
-    ctx: RuleContext,
-    x: jax.Array,
-    output_size: tuple[int, ...] | None,
-    *args: Any,
-) -> jax.Array:
-    """The overloads that take an optional size and a list of scale factors."""
-    *align, factors = args
-    sizes = ctx.out[0].shape[2:]
-    scales = tuple(factors) if factors is not None else (None,) * len(sizes)
-    return _upsample(method, ctx, x, sizes, *align, *scales)
+    return _resample(x if method.startswith("nearest") else ctx.widened(x), how)
 
 
 def _upsample_backward(
-    method: str,
-    ctx: RuleContext,
-    grad: jax.Array,
-    output_size: tuple[int, ...],
-    input_size: tuple[int, ...],
-    *args: Any,
+    ctx: RuleContext, grad: jax.Array, input_size: tuple[int, ...], how: list[Axis]
 ) -> jax.Array:
-    _check_dtype(method, grad)
     if math.prod(input_size) == 0:
         return jnp.zeros(input_size, grad.dtype)
-    dims = len(output_size)
-    double = grad.dtype == jnp.float64
-    how = axes(method, input_size[-dims:], output_size, args, double, backward=True)
     return _resample_gradient(ctx.widened(grad), input_size, how)
 
 
-for _method in (
-    "nearest1d", "nearest2d", "nearest3d", "nearest_exact1d", "nearest_exact2d",
-    "nearest_exact3d", "linear1d", "bilinear2d", "trilinear3d", "bicubic2d",
-    "bilinear2d_aa", "bicubic2d_aa", "lanczos2d_aa",
-):  # fmt: skip
-    _private = "_" if "exact" in _method or _method.endswith("_aa") else ""
-    rule(f"{_private}upsample_{_method}", may_refuse=of_integers)(partial(_upsample, _method))
-    rule(f"{_private}upsample_{_method}.vec", may_refuse=of_integers)(
-        partial(_upsample_vec, _method)
-    )
-    rule(f"{_private}upsample_{_method}_backward", may_refuse=of_integers)(
-        partial(_upsample_backward, _method)
-    )
+register_upsampling(partial(rule, may_refuse=of_integers), _upsample, _upsample_backward)

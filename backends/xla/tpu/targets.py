@@ -107,7 +107,7 @@ def unknown(text: str, why: str = "") -> str:
     return describe(
         f"unknown target {text!r}{': ' + why if why else ''}: the known ones are "
         f"{', '.join(GENERATIONS)}",
-        remedy="name one of them (one chip), or a topology such as v5e:4x4",
+        hint="name one of them (one chip), or a topology such as v5e:4x4",
     )
 
 
@@ -122,6 +122,6 @@ def libtpu_version() -> str:
         raise ConfigError(
             describe(
                 "compiling for a TPU needs libtpu, the TPU's compiler, which is not installed",
-                remedy="pip install 'fuse[tpu]'; no TPU is needed",
+                hint="pip install 'fuse[tpu]'; no TPU is needed",
             )
         ) from error

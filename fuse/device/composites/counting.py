@@ -6,23 +6,27 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fuse.device import lazy
-from fuse.device.composites.registry import implicit, kernel
+from fuse.device.composites.registry import cpp_name, implicit, kernel
+from fuse.device.started import device
+
+_COUNTED = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
 @kernel("bincount")
 def _bincount(self: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
     if minlength < 0:
         raise RuntimeError("minlength should be >= 0")
-    if self.dim() != 1 or self.is_floating_point() or self.is_complex():
+    if self.dtype not in _COUNTED:
+        raise NotImplementedError(f"\"bincount_cpu\" not implemented for '{cpp_name(self.dtype)}'")
+    if self.dim() == 1 and self.numel() == 0:
+        return torch.zeros(minlength, dtype=torch.int64, device=self.device)
+    if self.dim() != 1:
         raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
     if weights is not None and weights.shape != self.shape:
         raise RuntimeError("weights should be 1-d and have the same length as input")
     dtype = torch.int64
     if weights is not None:
         dtype = torch.float32 if weights.dtype == torch.float32 else torch.float64
-    if self.numel() == 0:
-        return torch.zeros(minlength, dtype=torch.int64, device=self.device)
     where = self.to(torch.int64)
     low, high = torch.stack([where.amin(), where.amax()]).tolist()
     if low < 0:
@@ -83,7 +87,7 @@ def _one_hot(self: Tensor, num_classes: int = -1) -> Tensor:
         if low < 0:
             raise RuntimeError("Class values must be non-negative.")
         num_classes = high + 1
-    elif self.numel() and (num_classes < 1 or lazy.engine().mode == "debug"):
+    elif self.numel() and (num_classes < 1 or device().engine.mode == "debug"):
         functional.one_hot(self.cpu(), num_classes)
     classes = torch.arange(num_classes, device=self.device)
-    return self.unsqueeze(-1).eq(classes).to(torch.int64)
+    return self.contiguous().unsqueeze(-1).eq(classes).to(torch.int64)

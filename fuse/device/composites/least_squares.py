@@ -34,8 +34,8 @@ def _check(a: Tensor, b: Tensor, driver: str) -> None:
         raise RuntimeError("This function doesn't handle types other than float and double")
     if driver not in _DRIVERS:
         _fail("parameter `driver` should be one of (gels, gelsy, gelsd, gelss)")
-    if b.shape[: a.dim() - 1] != a.shape[:-1]:
-        axis = -1 if _is_vector(a, b) else -2
+    axis = -1 if _is_vector(a, b) else -2
+    if b.shape[axis] != a.shape[-2]:
         _fail(f"input.size(-2) should match other.size({axis})")
 
 

@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 KERNELS: dict[str, Callable[..., Any]] = {}
 IMPLICIT: set[str] = set()
 """Kernels that autograd sees through: it differentiates their parts."""
+
+
+def cpp_name(dtype: torch.dtype) -> str:
+    """The name of a dtype in PyTorch's own error texts: ``Float`` for ``torch.float32``."""
+    return torch.empty(0, dtype=dtype).type().removeprefix("torch.").removesuffix("Tensor")
 
 
 def kernel(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fuse.device.composites.registry import implicit
+from fuse.device.composites.registry import cpp_name, implicit
 
 
 @implicit("tensor_split.tensor_indices_or_sections")
@@ -16,7 +16,7 @@ def _tensor_split(
     if places.dtype != torch.int64:
         raise RuntimeError(
             f"tensor_split expected tensor_indices_or_sections to have dtype of long, "
-            f"but got {str(places.dtype).removeprefix('torch.')}"
+            f"but got {cpp_name(places.dtype)}"
         )
     if places.dim() > 1:
         raise RuntimeError(

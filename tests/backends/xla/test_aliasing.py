@@ -12,9 +12,9 @@ import torch
 from fuse.backends.base import Chunk
 from fuse.backends.xla.aliasing import aliasing
 from fuse.backends.xla.backend import XlaBackend, create
+from fuse.backends.xla.calling_convention import passed
+from fuse.backends.xla.horizontal_packing import LEAST, stacking
 from fuse.backends.xla.lowering import by_element
-from fuse.backends.xla.passing import passed
-from fuse.backends.xla.stacking import LEAST, stacking
 from fuse.plan.planner import plan
 from tests.device.helpers import DEVICE
 from tests.trace.drawing import Drawing

@@ -12,8 +12,8 @@ from torch import nn
 
 from fuse.backends.base import Chunk
 from fuse.backends.xla.backend import create
-from fuse.backends.xla.cpu import chains as chains_of
-from fuse.backends.xla.cpu.chains import Chain, chains
+from fuse.backends.xla.cpu import fused_regions as chains_of
+from fuse.backends.xla.cpu.fused_regions import Chain, chains
 from tests.device.helpers import DEVICE, compile_anew, mode, recorder
 
 CPU = torch.device("cpu")

@@ -60,12 +60,17 @@ def test_values_and_gradients_are_those_of_the_cpu(case: str, chosen: str):
 
 
 @pytest.mark.skipif(create().platform.name != "cpu", reason="other platforms have convolutions")
-def test_large_convolutions_call_the_kernels_and_small_ones_do_not(calls: list[str]):
-    for size, wanted in ((37, {"convolution", "convolution_gradient"}), (5, set())):
+@pytest.mark.parametrize("dims, large", [(1, 1369), (2, 37), (3, 11)])
+def test_large_convolutions_call_the_kernels_and_small_ones_do_not(
+    dims: int, large: int, calls: list[str]
+):
+    convolve = (F.conv1d, F.conv2d, F.conv3d)[dims - 1]
+    for size, wanted in ((large, {"convolution", "convolution_gradient"}), (5, set())):
         calls.clear()
-        x = torch.randn(5, 19, size, size, device=DEVICE, requires_grad=True)
-        weight = torch.randn(23, 19, 3, 3, device=DEVICE, requires_grad=True)
-        F.conv2d(x, weight).sum().backward()
+        sizes, kernel = (size,) * dims, (3,) * dims
+        x = torch.randn(5, 19, *sizes, device=DEVICE, requires_grad=True)
+        weight = torch.randn(23, 19, *kernel, device=DEVICE, requires_grad=True)
+        convolve(x, weight).sum().backward()
         assert x.grad is not None
         x.grad.sum().item()
         assert set(calls) == wanted

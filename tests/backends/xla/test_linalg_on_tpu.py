@@ -9,7 +9,7 @@ import torch
 
 from fuse.backends.xla.rules.registry import Unsupported
 from tests.backends import rule_harness
-from tests.backends.rule_harness import on_tpu, run
+from tests.backends.rule_harness import on_platform, run
 from tests.backends.test_rules_linalg import StridedContext
 
 
@@ -31,7 +31,7 @@ from tests.backends.test_rules_linalg import StridedContext
 def test_float64_is_refused_and_float32_is_not(
     name: str, further: tuple[Any, ...], what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    on_tpu(monkeypatch, StridedContext)
+    on_platform("tpu", monkeypatch, StridedContext)
     a = torch.eye(3, dtype=torch.float64)
     with pytest.raises(Unsupported, match=f"a TPU has no {what} of float64"):
         run(name, a, *further)

@@ -11,7 +11,7 @@ import torch
 
 from fuse.backends.xla.rules.polar import singular_factors
 from fuse.backends.xla.rules.registry import RuleContext
-from tests.backends.rule_harness import check, on_tpu, run, to_array, to_tensor
+from tests.backends.rule_harness import check, on_platform, run, to_array, to_tensor
 from tests.marks import slow_but
 
 FLOAT, COMPLEX = torch.float32, torch.complex64
@@ -32,7 +32,7 @@ SHAPES = [
 
 @pytest.fixture(autouse=True)
 def tpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    on_tpu(monkeypatch, RuleContext)
+    on_platform("tpu", monkeypatch, RuleContext)
 
 
 def r(*shape: int, dtype: torch.dtype = FLOAT) -> torch.Tensor:

@@ -8,7 +8,6 @@ NO_NCCL: Final = "asks PyTorch for NCCL by name, which this build of PyTorch lac
 SPARSE: Final = "the device has dense tensors only"
 ONE_DEVICE: Final = "expects each process to see every rank's device; here it sees its own"
 NAMES: Final = "compares what PyTorch calls a backend that it does not know itself: custom"
-TO_ITSELF: Final = "sends from a rank to itself: gloo, by which such calls go, has no such pair"
 ENDS: Final = "takes the default group down and makes it again at an address that is taken"
 GLOO_ALONE: Final = "PyTorch's monitored_barrier takes gloo alone, or expects gloo's words"
 SLOW: Final = "one of its convolutions takes XLA's CPU longer than the runner's minute"
@@ -16,9 +15,6 @@ SLOW: Final = "one of its convolutions takes XLA's CPU longer than the runner's 
 REASONS: Final[dict[str, str]] = {
     "test_barrier_timeout_global": ENDS,
     "test_average_parameters": NO_NCCL,
-    "test_batch_isend_irecv_nccl": TO_ITSELF,
-    "test_batch_isend_irecv_self_nccl": TO_ITSELF,
-    "test_batch_isend_irecv_no_rank_zero_nccl": TO_ITSELF,
     "test_batch_isend_irecv_mixed_backend_err": NO_NCCL,
     "test_nccl_high_priority_stream": NO_NCCL,
     "test_sparse_all_reduce_sum": SPARSE,

@@ -112,7 +112,7 @@ struct Step {
   std::vector<Part> out;
 };
 
-// Reads what `chains.py` writes: for each step its kernel, the place of its numbers, and its
+// Reads what `fused_regions.py` writes: for each step its kernel, the place of its numbers, and its
 // operands and results, each list after its length.
 class Reader {
  public:

@@ -29,7 +29,7 @@ template <class...>
 struct Parameters {
   template <class Function, class Binding>
   static auto bind(Function function, Binding&& binding, const char* const*) {
-    return std::move(binding).To(function);
+    return std::forward<Binding>(binding).To(function);
   }
 };
 
@@ -40,18 +40,19 @@ struct Parameters<First, Rest...> {
   static auto bind(Function function, Binding&& binding, const char* const* names) {
     using Next = Parameters<Rest...>;
     if constexpr (std::is_same_v<First, xla::ffi::ThreadPool>) {
-      return Next::bind(function, std::move(binding).template Ctx<First>(), names);
+      return Next::bind(function, std::forward<Binding>(binding).template Ctx<First>(), names);
     } else if constexpr (std::is_same_v<First, xla::ffi::RemainingArgs>) {
-      return Next::bind(function, std::move(binding).RemainingArgs(), names);
+      return Next::bind(function, std::forward<Binding>(binding).RemainingArgs(), names);
     } else if constexpr (std::is_same_v<First, xla::ffi::RemainingRets>) {
-      return Next::bind(function, std::move(binding).RemainingRets(), names);
+      return Next::bind(function, std::forward<Binding>(binding).RemainingRets(), names);
     } else if constexpr (IsResult<First>::value) {
-      using Buffer = typename IsResult<First>::Buffer;
-      return Next::bind(function, std::move(binding).template Ret<Buffer>(), names);
+      using Buffer = IsResult<First>::Buffer;
+      return Next::bind(function, std::forward<Binding>(binding).template Ret<Buffer>(), names);
     } else if constexpr (is_operand<First>) {
-      return Next::bind(function, std::move(binding).template Arg<First>(), names);
+      return Next::bind(function, std::forward<Binding>(binding).template Arg<First>(), names);
     } else {
-      return Next::bind(function, std::move(binding).template Attr<First>(*names), names + 1);
+      return Next::bind(
+          function, std::forward<Binding>(binding).template Attr<First>(*names), names + 1);
     }
   }
 };

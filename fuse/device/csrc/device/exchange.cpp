@@ -4,10 +4,11 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
-#include "device/buffer.h"
-#include "device/python_bridge.h"
-#include "recorder/recorder.h"
-#include "uncompiled/host_values.h"
+#include "cpu_exec/host_values.h"
+#include "runtime/buffer.h"
+#include "runtime/host_memory.h"
+#include "runtime/transfer.h"
+#include "tracing/recorder.h"
 
 namespace fuse {
 
@@ -106,7 +107,7 @@ Opaque promise(const at::Tensor& tensor, at::Tensor& whole) {
 }
 
 void place(const at::Tensor& tensor, const at::Tensor& whole) {
-  const AnyShape recorded; // a copy that ran uncompiled would wait for the value here
+  const RecordOnly recorded; // a copy that ran uncompiled would wait for the value here
   at::Tensor(tensor).copy_(whole);
 }
 

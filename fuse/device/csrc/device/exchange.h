@@ -1,4 +1,4 @@
-// The core's values for other libraries.
+// The exchange table: the core's values for other libraries.
 #pragma once
 
 #include <device_values.h>

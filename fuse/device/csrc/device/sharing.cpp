@@ -3,10 +3,11 @@
 #include <ATen/EmptyTensor.h>
 #include <c10/util/strides.h>
 
-#include "device/buffer.h"
-#include "device/process.h"
-#include "recorder/recorder.h"
-#include "uncompiled/host_values.h"
+#include "cpu_exec/host_values.h"
+#include "runtime/buffer.h"
+#include "runtime/process.h"
+#include "runtime/transfer.h"
+#include "tracing/recorder.h"
 
 namespace fuse {
 

@@ -1,9 +1,9 @@
-// Backend arrays that the program holds beside the device: see fuse/device/sharing.py.
+// Shared arrays: backend arrays that the program holds beside the device (fuse/device/sharing.py).
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
-#include "device/python_bridge.h"
+#include "runtime/python_bridge.h"
 
 namespace fuse {
 

@@ -1,3 +1,4 @@
+// The duel of two tiers: turns of each in a trial, compared by speed.
 #pragma once
 
 #include <algorithm>

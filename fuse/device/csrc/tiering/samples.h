@@ -1,3 +1,4 @@
+// Samples: recent times of one kind, and what is typical of them.
 #pragma once
 
 #include <algorithm>

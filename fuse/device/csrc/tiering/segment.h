@@ -1,3 +1,4 @@
+// The uncompiled segment of a stream.
 #pragma once
 
 #include <atomic>

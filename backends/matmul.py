@@ -1,0 +1,70 @@
+"""Matrix products' overloads for every backend: scaled additions, and scales of 8-bit floats."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+Rule = Callable[..., Any]
+
+_TENSOR_WISE, _ROW_WISE = 0, 1  # torch.nn.functional.ScalingType
+
+
+def added(product: Rule, add: Rule) -> Rule:
+    """The rule of ``add(ctx, base, product(ctx, x, y), beta, alpha)``, its dtype named or not."""
+
+    @functools.wraps(product)
+    def rule(
+        ctx: Any, base: Any, x: Any, y: Any, *_dtype: str, beta: Any = 1, alpha: Any = 1
+    ) -> Any:
+        return add(ctx, base, product(ctx, x, y), beta, alpha)
+
+    return rule
+
+
+def register_scaled(rule: Callable[..., Callable[[Rule], Rule]], product: Rule) -> None:
+    """Make ``product(ctx, x, y, (x scale, y scale), bias)`` the rule of 8-bit floats' products."""
+
+    @functools.wraps(product)
+    def scaled(
+        ctx: Any, x: Any, y: Any, scale_a: Any, scale_b: Any, bias: Any = None, *_options: Any
+    ) -> Any:
+        return product(ctx, x, y, (scale_a, scale_b), bias)
+
+    @functools.wraps(product)
+    def by_recipe(ctx: Any, x: Any, y: Any, *arguments: Any) -> Any:
+        scale_a, _, _, scale_b, _, _, bias = (*arguments, None)[:7]
+        return product(ctx, x, y, (scale_a[0], scale_b[0]), bias)
+
+    rule("_scaled_mm")(scaled)
+    rule("_scaled_mm_v2", refuse=_refuse_blocks)(by_recipe)
+
+
+def _refuse_blocks(ctx: Any, x: Any, y: Any, *arguments: Any) -> str | None:
+    _, recipe_a, _, _, recipe_b, *_ = arguments
+    known = {*recipe_a, *recipe_b} <= {_TENSOR_WISE, _ROW_WISE}
+    return None if known else "scales of blocks of a matrix"
+
+
+def trilinear(compute: Rule) -> Rule:
+    """The rule of ``_trilinear``: a product of three tensors, expanded, summed over ``dims``.
+
+    ``compute(ctx, operands, equation, expanded, dims)``: ``equation`` is ``einsum``'s, ``expanded``
+    the dimensions that each operand lacks.
+    """
+
+    @functools.wraps(compute)
+    def rule(ctx: Any, a: Any, b: Any, c: Any, *attributes: Any) -> Any:
+        *expanded, dims = attributes[:4]
+        rank = a.ndim + len(expanded[0])
+        names = [_letters(rank, without) for without in expanded]
+        equation = f"{','.join(names)}->{_letters(rank, dims)}"
+        operands = [ctx.widened(operand) for operand in (a, b, c)]
+        return compute(ctx, operands, equation, expanded, dims)
+
+    return rule
+
+
+def _letters(rank: int, without: Sequence[int]) -> str:
+    return "".join(chr(97 + axis) for axis in range(rank) if axis not in without)

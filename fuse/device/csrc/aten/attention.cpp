@@ -1,0 +1,72 @@
+// Which kernel PyTorch calls for scaled_dot_product_attention.
+#include <ATen/native/transformers/attention.h>
+#include <ATen/native/transformers/sdp_utils_cpp.h>
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/library.h>
+
+#include "runtime/python_bridge.h"
+
+namespace fuse {
+
+namespace {
+
+// Whether the tensor is one of PyTorch's DTensors, which wrap the device's.
+bool is_dtensor(const at::Tensor& tensor) {
+  if (!tensor.key_set().has(c10::DispatchKey::Python)) {
+    return false;
+  }
+  const GilGuard gil;
+  PyObject* modules = PyImport_GetModuleDict(); // borrowed; of nobody who has not imported it
+  PyObject* module = PyDict_GetItemString(modules, "torch.distributed.tensor");
+  if (module == nullptr) {
+    return false;
+  }
+  const PyRef type = PyRef::steal(checked(PyObject_GetAttrString(module, "DTensor")));
+  const PyRef wrapped = PyRef::steal(checked(THPVariable_Wrap(tensor)));
+  const int found = PyObject_IsInstance(wrapped.get(), type.get());
+  if (found < 0) {
+    throw_python_error();
+  }
+  return found != 0;
+}
+
+// One recorded operation where its rule covers the call, PyTorch's decomposition elsewhere. DTensor
+// has rules for the operators of CUDA's kernels alone: composites/attention.py is one of those.
+int64_t choose_attention(
+    const at::Tensor& query,
+    const at::Tensor& key,
+    const at::Tensor& value,
+    const std::optional<at::Tensor>& mask,
+    double dropout,
+    bool,
+    std::optional<double>,
+    bool grouped) {
+  const bool plain = query.dim() == 4 && key.dim() == 4 && value.dim() == 4 && dropout == 0.0 &&
+      query.is_floating_point() && query.scalar_type() == key.scalar_type() &&
+      query.scalar_type() == value.scalar_type() && query.numel() > 0 && key.numel() > 0 &&
+      value.numel() > 0 && query.size(0) == key.size(0) && query.size(0) == value.size(0) &&
+      key.size(1) == value.size(1) &&
+      (query.size(1) == key.size(1) || (grouped && query.size(1) % key.size(1) == 0)) &&
+      (!mask.has_value() || !mask->requires_grad());
+  if (!plain) {
+    return static_cast<int64_t>(sdp::SDPBackend::math);
+  }
+  if (!is_dtensor(query)) {
+    return static_cast<int64_t>(sdp::SDPBackend::overrideable);
+  }
+  // DTensor would share out grouped heads as if there were as many keys as queries.
+  return static_cast<int64_t>(
+      query.size(1) == key.size(1) ? sdp::SDPBackend::efficient_attention : sdp::SDPBackend::math);
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("_fused_sdp_choice", &choose_attention);
+}
+
+} // namespace
+
+} // namespace fuse
+
+namespace at::native {
+REGISTER_PRIVATEUSE1_DISPATCH(_fused_sdp_choice_stub, &fuse::choose_attention)
+} // namespace at::native

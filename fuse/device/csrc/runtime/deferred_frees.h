@@ -1,0 +1,27 @@
+// The deferred-free list of buffers.
+#pragma once
+
+#include <mutex>
+#include <vector>
+
+namespace fuse {
+
+struct Buffer;
+
+// Buffers that died while a trace points at them; they are freed under the recorder's mutex.
+class DeferredFrees {
+ public:
+  static DeferredFrees& global();
+  // Frees the buffer at once where no trace points at it.
+  void add(Buffer* buffer);
+  std::vector<Buffer*> take();
+  std::mutex& mutex() {
+    return mutex_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<Buffer*> dead_;
+};
+
+} // namespace fuse

@@ -1,0 +1,38 @@
+// Memory accounting: what the device holds, and what it has room for.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace fuse {
+
+// Bytes behind live storages of the device: now, and the highest since the last reset.
+struct MemoryStats {
+  int64_t allocated = 0;
+  int64_t peak = 0;
+  int64_t storages = 0;
+};
+MemoryStats memory_stats();
+void reset_peak_memory();
+void account(int64_t bytes, int64_t storages);
+
+// Bytes of values that have been computed, or are being: those behind storages may still be
+// recorded only, and never exist if a chunk needs them for itself.
+void account_held(int64_t bytes);
+
+// `largest` is what one value may have. All values together may have `all`; 0: the device says
+// itself when it is full, which a host does not, whose memory the process shares with others.
+void set_memory_bounds(int64_t largest, int64_t all);
+
+// Whether a new value of so many bytes can exist. 1 ns.
+bool has_room(size_t nbytes);
+// Throws torch.OutOfMemoryError, which says how much was asked for, by which operator and line.
+[[noreturn]] void refuse_memory(size_t nbytes, const std::string& op);
+inline void check_room(size_t nbytes, const char* op) {
+  if (!has_room(nbytes)) [[unlikely]] {
+    refuse_memory(nbytes, op);
+  }
+}
+
+} // namespace fuse

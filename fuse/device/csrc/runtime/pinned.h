@@ -1,0 +1,57 @@
+// Pinned memory: host memory that answers is_pinned().
+#pragma once
+
+#include <ATen/core/CachingHostAllocator.h>
+#include <c10/core/Storage.h>
+
+#include <cstddef>
+#include <mutex>
+#include <unordered_map>
+
+namespace fuse {
+
+// Page-aligned host memory. XLA copies from any host memory alike; what is pinned may be copied
+// beside the program, which writes to it only once it has waited. Thread-safe.
+class PinnedAllocator final : public at::HostAllocator { // torch.accelerator's calls
+ public:
+  static PinnedAllocator& global();
+
+  c10::DataPtr allocate(size_t nbytes) override;
+  c10::DeleterFnPtr raw_deleter() const override {
+    return &PinnedAllocator::release;
+  }
+  void copy_data(void* to, const void* from, std::size_t count) const override {
+    default_copy_data(to, from, count);
+  }
+  // Nothing is cached: memory is freed with its last use.
+  bool record_event(void*, void*, c10::Stream) override {
+    return false;
+  }
+  void empty_cache() override {}
+  at::HostStats get_stats() override {
+    return {};
+  }
+  void reset_accumulated_stats() override {}
+  void reset_peak_stats() override {}
+
+  bool owns(const void* memory);
+  // Pins the memory of a storage where it lies; false where it is not the CPU allocator's own.
+  bool adopt(const c10::Storage& storage);
+  // Keeps memory from being freed, also where its storage is resized or dies, until as many calls
+  // of `let_go`; false for what is not pinned.
+  bool keep(const void* memory);
+  void let_go(const void* memory);
+
+ private:
+  struct Use {
+    int copies = 0; // that read it
+    bool released = false; // by its storage: freed with the last of them
+  };
+
+  static void release(void* memory);
+
+  std::mutex mutex_;
+  std::unordered_map<const void*, Use> pinned_;
+};
+
+} // namespace fuse

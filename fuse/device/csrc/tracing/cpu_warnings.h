@@ -1,0 +1,36 @@
+// Warnings of CPU kernels of an out= that they resize, for calls that are recorded.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/Exception.h>
+
+#include <string_view>
+
+#include "tracing/op_info.h"
+
+namespace fuse {
+
+constexpr std::string_view kResized = "An output with one or more elements was resized";
+
+// While one lives, warnings of this thread that begin so are dropped, any where `beginning` is
+// empty. Inference resizes tensors of its own, and kernels are asked about calls that they do not
+// run: the call warns wherever it comes by.
+class DroppedWarnings : public c10::WarningHandler {
+ public:
+  explicit DroppedWarnings(std::string_view beginning);
+  ~DroppedWarnings() override;
+  DroppedWarnings(const DroppedWarnings&) = delete;
+  DroppedWarnings& operator=(const DroppedWarnings&) = delete;
+  void process(const c10::Warning& warning) override;
+  // Whether one lives in this thread.
+  static bool any();
+
+ private:
+  c10::WarningHandler* outer_;
+  std::string_view beginning_;
+};
+
+// Warns as the CPU's kernel does before it gives `out` these sizes.
+void warn_of_resize(const OpInfo& info, const at::Tensor& out, c10::IntArrayRef sizes);
+
+} // namespace fuse

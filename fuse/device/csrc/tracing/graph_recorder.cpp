@@ -1,0 +1,106 @@
+#include "tracing/graph_recorder.h"
+
+#include <algorithm>
+
+#include "tracing/graph_capture.h"
+#include "tracing/graph_replay.h"
+
+namespace fuse {
+
+namespace {
+
+// Whether a graph may be recorded as one here, and the key of its inputs; cuts where one begins.
+bool prepare(
+    TraceBuilder& builder,
+    OpenTrace& trace,
+    const CompiledGraph& graph,
+    const std::vector<GraphInput>& inputs,
+    std::vector<uint64_t>& key) {
+  if (builder.mode == Mode::Debug || trace.capture != nullptr) {
+    return false;
+  }
+  builder.tiers.end(trace);
+  builder.tiers.leave(trace);
+  int8_t device = -1;
+  for (const GraphInput& input : inputs) {
+    if (input.kind == GraphInput::Kind::Device) {
+      const int8_t own = input.tensor.device().index();
+      if (device >= 0 && own != device) {
+        return false;
+      }
+      device = own;
+    }
+  }
+  builder.switch_device(trace, std::max<int8_t>(device, 0));
+  if (graph.alone() && !trace.joins && trace.operations != 0) {
+    builder.cut_trace(trace, CutReason::Compiled);
+  }
+  builder.forget_if_due(trace);
+  if (!key_of_inputs(trace, inputs, builder, key)) {
+    return false;
+  }
+  trace.joins = trace.joins || !graph.alone();
+  return true;
+}
+
+} // namespace
+
+bool replay(
+    TraceBuilder& builder,
+    OpenTrace& trace,
+    const CompiledGraph& graph,
+    const std::vector<GraphInput>& inputs,
+    std::vector<GraphOutput>& outputs) {
+  std::vector<uint64_t> key;
+  key.reserve(inputs.size() * 8);
+  if (!prepare(builder, trace, graph, inputs, key)) {
+    return false;
+  }
+  const CapturedGraph* captured = graph.find(trace.cursor, key, builder.trie.epoch(), inputs);
+  if (captured == nullptr) {
+    return false;
+  }
+  replay_graph(trace, *captured, inputs, outputs);
+  if (!captured->steps.empty()) {
+    builder.stats.known += captured->steps.size();
+    builder.advance(trace, captured->steps);
+  }
+  return true;
+}
+
+bool begin_capture(
+    TraceBuilder& builder,
+    OpenTrace& trace,
+    const CompiledGraph& graph,
+    const std::vector<GraphInput>& inputs) {
+  std::vector<uint64_t> key;
+  if (!prepare(builder, trace, graph, inputs, key)) {
+    return false;
+  }
+  begin_capture(trace, inputs, std::move(key));
+  return true;
+}
+
+std::string end_capture(
+    TraceBuilder& builder,
+    OpenTrace& trace,
+    CompiledGraph* graph,
+    const std::vector<GraphInput>& inputs,
+    const std::vector<GraphOutput>& outputs) {
+  const std::unique_ptr<GraphCapture> capture = std::move(trace.capture);
+  if (capture == nullptr || graph == nullptr) {
+    return "";
+  }
+  CapturedGraph captured;
+  const char* broken = read_capture(trace, *capture, inputs, outputs, captured);
+  if (broken == nullptr) {
+    captured.epoch = builder.trie.epoch();
+    graph->add(std::move(captured));
+  }
+  if (trace.operations != 0) {
+    builder.cut_if_full(trace); // what calls in a capture are not cut by
+  }
+  return broken == nullptr ? "" : broken;
+}
+
+} // namespace fuse

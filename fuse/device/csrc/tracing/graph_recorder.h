@@ -1,0 +1,30 @@
+// The recorder's side of torch.compile: graphs are captured, and replayed.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tracing/captured_graph.h"
+#include "tracing/trace_builder.h"
+
+namespace fuse {
+
+bool replay(
+    TraceBuilder& builder,
+    OpenTrace& trace,
+    const CompiledGraph& graph,
+    const std::vector<GraphInput>& inputs,
+    std::vector<GraphOutput>& outputs);
+bool begin_capture(
+    TraceBuilder& builder,
+    OpenTrace& trace,
+    const CompiledGraph& graph,
+    const std::vector<GraphInput>& inputs);
+std::string end_capture(
+    TraceBuilder& builder,
+    OpenTrace& trace,
+    CompiledGraph* graph,
+    const std::vector<GraphInput>& inputs,
+    const std::vector<GraphOutput>& outputs);
+
+} // namespace fuse

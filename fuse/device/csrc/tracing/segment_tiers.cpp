@@ -1,0 +1,159 @@
+#include "tracing/segment_tiers.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/grad_mode.h>
+
+#include <chrono>
+#include <utility>
+
+#include "tracing/record_only.h"
+
+namespace fuse {
+
+namespace {
+
+constexpr tiering::Nanoseconds kLook = 2'000'000; // between looks at what is being compiled
+
+tiering::Nanoseconds now() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+} // namespace
+
+bool runs_on_cpu(const c10::OperatorHandle& op, const OpInfo& info) {
+  using Known = OpInfo::Known;
+  Known known = info.on_cpu.load(std::memory_order_relaxed);
+  if (known == Known::Unknown) {
+    const bool runs = op.schema().getNamespace() == "aten" && // others' may be programs, too
+        !info.undefined_rows && op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
+    known = runs ? Known::Yes : Known::No;
+    info.on_cpu.store(known, std::memory_order_relaxed);
+  }
+  return known == Known::Yes;
+}
+
+SegmentTiers::SegmentTiers(RecorderStats& stats) : stats_(stats), policy_(now()) {}
+
+bool SegmentTiers::begins_uncompiled(
+    OpenTrace& trace, const CallKey& key, const BoxedCall& call, bool may, size_t most) {
+  if (!decides() || trace.operations != 0 || trace.segment.goes_on() || RecordOnly::here()) {
+    return false;
+  }
+  if (!may || trace.capture != nullptr || !runs_on_cpu(call.op, call.info)) {
+    leave(trace);
+    return false;
+  }
+  look_at_pending();
+  // Evaluation begins as training does, but for the gradients.
+  const uint64_t kind = key.rank_hash ^ static_cast<uint64_t>(at::GradMode::is_enabled());
+  const auto tier = policy_.begin(trace.place, kind, hash_words(key.words), now());
+  trace.place.kind->name = &call.info.name;
+  if (tier == tiering::Tier::Compiled) {
+    return false;
+  }
+  trace.segment.begin(most);
+  ++stats_.uncompiled_segments;
+  return true;
+}
+
+void SegmentTiers::end_long(OpenTrace& trace) {
+  trace.place.endless = trace.segment.is_loop(); // what follows is recorded: it would never return
+  end(trace);
+}
+
+void SegmentTiers::end(OpenTrace& trace) {
+  // Draws of its own, which are recorded and read, do not end it.
+  if (!RecordOnly::here() && trace.segment.end()) {
+    policy_.ends(trace.place, trace.segment.stream(), trace.segment.calls());
+    if (watched_) {
+      ran_.push_back(
+          {trace.place.kind_id, trace.segment.calls() + 1, now() - trace.place.start, PyRef()});
+    }
+  }
+}
+
+void SegmentTiers::hand_on(OpenTrace& trace, CutReason reason, const PlanFor& planned) {
+  const Plan* plan = planned.plan;
+  if (watched_ && plan != nullptr) {
+    const bool own = trace.place.open && !trace.segment.goes_on();
+    GilGuard gil;
+    ran_.push_back(
+        {own ? trace.place.kind_id : 0, trace.operations, 0, PyRef::borrow(plan->handle.get())});
+  }
+  if (!decides() || !trace.place.open || trace.segment.goes_on()) {
+    return; // nothing to decide, or a call that was recorded alone
+  }
+  const bool pending = plan != nullptr && !plan->ready;
+  policy_.hands_on(trace.place, planned.made, pending, trace.operations);
+  trace.place.endless = reason == CutReason::RepeatMark || reason == CutReason::SizeBound;
+  if (pending) {
+    pending_.push_back({trace.place.kind_id, trace.place.first, PyRef::borrow(plan->handle.get())});
+  }
+}
+
+void SegmentTiers::look_at_pending() {
+  if (pending_.empty() || now() - looked_ < kLook) {
+    return;
+  }
+  looked_ = now();
+  GilGuard gil;
+  std::erase_if(pending_, [this](const Pending& one) {
+    const bool ready = !waits_for_executables(one.plan);
+    if (ready) {
+      policy_.is_ready(one.kind, one.first);
+    }
+    return ready;
+  });
+}
+
+void SegmentTiers::begin_anew() {
+  for (OpenTrace* trace : Streams::global().all()) {
+    trace->segment.end();
+    trace->place = {};
+  }
+}
+
+void SegmentTiers::set(tiering::Setting setting) {
+  begin_anew();
+  policy_.set(setting);
+  GilGuard gil;
+  pending_.clear();
+}
+
+std::vector<RanSegment> SegmentTiers::watch(tiering::Watch watch) {
+  begin_anew();
+  policy_.watch(watch);
+  watched_ = watch != tiering::Watch::No;
+  return std::exchange(ran_, {});
+}
+
+std::vector<TierReport> SegmentTiers::report() const {
+  std::vector<TierReport> found;
+  for (const auto& [id, kind] : policy_.kinds()) {
+    TierReport& report = found.emplace_back();
+    report.kind = id;
+    report.name = kind.name == nullptr ? "" : *static_cast<const std::string*>(kind.name);
+    report.compiled = kind.tier == tiering::Tier::Compiled;
+    for (size_t tier = 0; tier < 2; ++tier) {
+      report.segments[tier] = kind.segments[tier];
+      report.measured[tier] = kind.measured[tier];
+    }
+    report.trials = kind.trials;
+    report.tried = policy_.tries(kind);
+    report.endless = kind.endless;
+    for (const auto& [first, entry] : kind.entries) {
+      ++report.entries[static_cast<size_t>(entry.state)];
+      report.returning = std::max(report.returning, entry.returning);
+      if (entry.spent >= report.spent) {
+        report.returns = entry.returns();
+        report.spent = entry.spent;
+        report.price = policy_.price(kind, entry);
+      }
+    }
+  }
+  return found;
+}
+
+} // namespace fuse

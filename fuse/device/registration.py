@@ -1,0 +1,29 @@
+"""Renames PyTorch's device for others to ``tpu`` and registers ``torch.tpu``; starts nothing.
+
+Everything heavy (the native core, JAX) waits for the first use of the device, which
+PyTorch announces by calling ``torch.tpu._lazy_init``.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+import torch
+
+from fuse.device import inductor, module, unused
+
+
+def register() -> None:
+    """Make ``torch.device("tpu")``, ``torch.tpu`` and ``Tensor.tpu()`` known. Idempotent."""
+    if getattr(torch, "tpu", None) is module:
+        return
+    torch.utils.rename_privateuse1_backend("tpu")
+    torch._register_device_module("tpu", module)
+    torch.utils.generate_methods_for_privateuse1_backend(
+        for_tensor=True, for_module=True, for_packed_sequence=True, for_storage=True
+    )
+    unused.stand_in()
+    inductor.stand_before()
+    # By name: they stand above this folder.
+    importlib.import_module("fuse.distributed.registration").register()
+    importlib.import_module("fuse.integrations.registration").register()
