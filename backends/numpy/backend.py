@@ -50,9 +50,9 @@ class NumpyBackend(Backend):
 
     def reject(self, node: Node) -> str | None:
         """Ask the rules involved, once for each distinct signature."""
-        return self._rejections.memo(signature(node), lambda: self._ask(node))
+        return self._rejections.memo(signature(node), lambda: self._rejection(node))
 
-    def _ask(self, node: Node) -> str | None:
+    def _rejection(self, node: Node) -> str | None:
         missing = sorted(node.dtypes() & HALF_COMPLEX)
         if missing:
             return f"NumPy has no {', '.join(missing)}"

@@ -34,7 +34,7 @@ def run_chunk(chunk: Chunk, words: bytes, arrays: Sequence[np.ndarray], steps: S
 def refusal(node: Node, steps: Steps) -> str | None:
     """Why a rule of the node does not cover its arguments, or ``None``. Runs no rule."""
     words = max([slot + 1 for _, slot in node.dynamic] + [(node.random or 0) + 2])
-    asked = _Interpreter(node, {}, HostScalars(bytes(8 * words)), steps, _ask_rule)
+    asked = _Interpreter(node, {}, HostScalars(bytes(8 * words)), steps, _check_rule)
     try:
         asked.compute(*asked.bound())
     except Unsupported as error:
@@ -94,7 +94,7 @@ def _call_rule(
     return RULES[target](context, *positional, **keyword)
 
 
-def _ask_rule(
+def _check_rule(
     target: str, context: RuleContext, positional: Sequence[Any], keyword: dict[str, Any]
 ) -> Any:
     """Placeholders of what the rule would return. Raises ``Unsupported`` where it refuses."""

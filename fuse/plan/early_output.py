@@ -18,7 +18,7 @@ FEWEST = 8
 """Operations that a chunk before or after the border has at least."""
 
 
-def answered(
+def early_output_position(
     nodes: Sequence[Node],
     live: Sequence[int],
     layouts: dict[int, Layout],
@@ -27,7 +27,7 @@ def answered(
     """The position after the last operation that makes a live single number; 0 for none.
 
     At least ``worth`` bytes are made after it. A number written into memory that existed before,
-    such as a counter, is no answer.
+    such as a counter, is no early output.
     """
     wanted, behind = set(live), 0
     for position in range(len(nodes), FEWEST - 1, -1):

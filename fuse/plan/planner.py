@@ -14,21 +14,21 @@ from dataclasses import dataclass, field, replace
 
 from fuse.plan.changing import set_apart, stretches
 from fuse.plan.check import check_plan, undefined_values
-from fuse.plan.early_output import answered
+from fuse.plan.early_output import early_output_position
 from fuse.plan.liveness import bytes_alive, last_reads
 from fuse.plan.order import is_anchor, light_stretches, ordered
 from fuse.plan.plan import Plan, PlannedChunk
 from fuse.plan.scalars import compact_scalars
 from fuse.plan.segment import (
-    ANSWERED,
-    BEGINNING,
+    EARLY_OUTPUT,
+    EARLY_START,
     Outline,
     Segment,
     counted_operations,
     segments,
 )
 from fuse.plan.simplify import merged
-from fuse.plan.speculation import beginning
+from fuse.plan.speculation import early_start_position
 from fuse.trace.borders import Borders
 from fuse.trace.node import Leaf, Node, Trace
 from fuse.trace.signature import tokens
@@ -166,19 +166,22 @@ def segment(draft: Draft) -> None:
     device = draft.device
     for start, stop in stretches(draft.borders, len(draft.nodes)):
         nodes = draft.nodes[start:stop]
-        answer, reason, singles = 0, ANSWERED, _singles(nodes)
+        border, reason, singles = 0, EARLY_OUTPUT, _singles(nodes)
         more = (device.dense - 1) * _large(nodes)
         counted = counted_operations(len(nodes), singles) + more
         if not draft.borders:
-            answer = answered(nodes, draft.live, layouts, device.worth)
-        if not answer and draft.elsewhere and counted <= device.whole:
-            answer, reason = beginning(nodes, alive[start:stop], layouts, device.worth), BEGINNING
+            border = early_output_position(nodes, draft.live, layouts, device.worth)
+        if not border and draft.elsewhere and counted <= device.whole:
+            border, reason = (
+                early_start_position(nodes, alive[start:stop], layouts, device.worth),
+                EARLY_START,
+            )
         outline = Outline(
             tokens(nodes),
             alive[start:stop],
             light_stretches(nodes),
             device.whole,
-            answer,
+            border,
             reason,
             singles,
             more,

@@ -104,12 +104,3 @@ def _best_at(
             if best is None or candidate.stop - candidate.start > best.stop - best.start:
                 best = candidate
     return best
-
-
-def smallest_period(tokens: Sequence[int]) -> int | None:
-    """The smallest period of the whole sequence that divides it, ``None`` if it has none."""
-    hashes = _Hashes(tokens)
-    for period in range(1, len(tokens) // 2 + 1):
-        if len(tokens) % period == 0 and hashes.common(0, period) == len(tokens) - period:
-            return period
-    return None

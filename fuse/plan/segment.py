@@ -37,11 +37,11 @@ SMALLEST_LIGHT = 150
 SINGLES = 8
 """Operations on single numbers that count as one: XLA works them out beside what reads them. A
 compiled optimizer has nine for every tensor, which count its steps on the device."""
-ANSWERED = "to the number that the program will read"
+EARLY_OUTPUT = "to the number that the program will read"
 """The reason of a chunk that ends where ``fuse.plan.early_output`` says."""
-BEGINNING = "what runs while the rest is recorded"
+EARLY_START = "what runs while the rest is recorded"
 """The reason of a chunk that ends where ``fuse.plan.speculation`` says."""
-_FOLLOWS = {ANSWERED: "what follows that number", BEGINNING: "the rest"}
+_FOLLOWS = {EARLY_OUTPUT: "what follows that number", EARLY_START: "the rest"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Outline:
         alive: the bytes alive after each.
         light: the maximal stretches ``(start, stop)`` without dense anchors.
         whole: operations that one chunk may have.
-        answer: the position after which the rest may run while the program goes on, or 0.
+        border: the position after which the rest may run while the program goes on, or 0.
         reason: why it is cut there.
         singles: operations on single numbers among these.
         more: operations that its dense anchors count as beside themselves, for what they take to
@@ -73,20 +73,20 @@ class Outline:
     alive: Sequence[int]
     light: Sequence[tuple[int, int]]
     whole: int = WHOLE
-    answer: int = 0
-    reason: str = ANSWERED
+    border: int = 0
+    reason: str = EARLY_OUTPUT
     singles: int = 0
     more: int = 0
 
 
 def segments(outline: Outline) -> list[Segment]:
     """Cut a trace of ``len(outline.tokens)`` operations."""
-    answer, reason = outline.answer, outline.reason
+    border, reason = outline.border, outline.reason
     result = []
     for piece in _pieces(outline):
-        if piece.start < answer < piece.stop:
-            result.append(Segment(piece.start, answer, reason))
-            result.append(Segment(answer, piece.stop, f"{_FOLLOWS[reason]}; {piece.reason}"))
+        if piece.start < border < piece.stop:
+            result.append(Segment(piece.start, border, reason))
+            result.append(Segment(border, piece.stop, f"{_FOLLOWS[reason]}; {piece.reason}"))
         else:
             result.append(piece)
     return result
@@ -138,15 +138,15 @@ def _after_head(start: int, stop: int, tokens: Sequence[int], smallest: int) -> 
 
 
 def _heavy(start: int, stop: int, outline: Outline) -> list[Segment]:
-    tokens, alive, answer, whole = outline.tokens, outline.alive, outline.answer, outline.whole
+    tokens, alive, border, whole = outline.tokens, outline.alive, outline.border, outline.whole
     short = max(SHORT, SHORT * whole // WHOLE)
-    if start < answer < stop and max(answer - start, stop - answer) <= short:
-        return _turned(start, stop, alive, answer)
+    if start < border < stop and max(border - start, stop - border) <= short:
+        return _turned(start, stop, alive, border)
     result: list[Segment] = []
     position = start
     for repeat in find_repeats(tokens[start:stop], max(SMALLEST, SMALLEST * whole // WHOLE)):
         first = start + repeat.start
-        result += _turned(position, first, alive, answer)
+        result += _turned(position, first, alive, border)
         result += [
             Segment(
                 first + index * repeat.period,
@@ -156,20 +156,20 @@ def _heavy(start: int, stop: int, outline: Outline) -> list[Segment]:
             for index in range(repeat.count)
         ]
         position = start + repeat.stop
-    return result + _turned(position, stop, alive, answer)
+    return result + _turned(position, stop, alive, border)
 
 
-def _turned(start: int, stop: int, alive: Sequence[int], answer: int) -> list[Segment]:
+def _turned(start: int, stop: int, alive: Sequence[int], border: int) -> list[Segment]:
     """A stretch between repeats, cut at the peak of live bytes where that lies inside it.
 
     With the loss inside it that is where it is cut instead, a few operations before the peak.
     """
     if stop <= start:
         return []
-    if start < answer < stop:
-        head = _bounded(start, answer, alive, LONGEST)
-        head[-1] = Segment(head[-1].start, answer, ANSWERED)
-        return head + _bounded(answer, stop, alive, LONGEST)
+    if start < border < stop:
+        head = _bounded(start, border, alive, LONGEST)
+        head[-1] = Segment(head[-1].start, border, EARLY_OUTPUT)
+        return head + _bounded(border, stop, alive, LONGEST)
     peak = max(range(len(alive)), key=alive.__getitem__) + 1
     if start < peak < stop and alive[peak - 1] > 2 * alive[-1]:
         reason = f"to the peak of {alive[peak - 1]} bytes alive, where forward turns backward"

@@ -30,7 +30,7 @@ WORTH_STARTING = 12
 """Calls still to be recorded when a chunk is started early, which costs some 20 us."""
 
 
-def beginning(
+def early_start_position(
     nodes: Sequence[Node], alive: Sequence[int], layouts: dict[int, Layout], worth: int
 ) -> int:
     """The position with the least bytes ``alive`` in the second quarter; 0 for no border.

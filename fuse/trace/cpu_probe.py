@@ -32,23 +32,23 @@ LAPACK: Final = ("cholesky", "geqrf", "linalg", "lu_", "ormqr", "triangular_solv
 """How the names of operators begin that PyTorch computes in half precision on no device.
 
 Accelerators know that better than the CPU's kernels else."""
-MOST_ANSWERS = 16384
+MOST_RESULTS = 16384
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ProbeResult:
     """Why the kernel refuses the call, or what it made: outputs by their numbers."""
 
     reason: str | None = None
     made: tuple[tuple[int, View], ...] = ()
 
 
-NOTHING = Answer()
-_answers: Bounded[tuple[Any, ...], Answer] = Bounded(MOST_ANSWERS)
+NOTHING = ProbeResult()
+_known: Bounded[tuple[Any, ...], ProbeResult] = Bounded(MOST_RESULTS)
 """By the question, some 500 bytes each: a layer's comes back with every layer."""
 
 
-def ask(node: Node) -> Answer:
+def probe(node: Node) -> ProbeResult:
     """What the kernel says of a call; nothing of one that it cannot be asked about."""
     # Another library's operator may do more than compute.
     if "::" in node.target or not operator(node.target).probed:
@@ -60,13 +60,13 @@ def ask(node: Node) -> Answer:
         return NOTHING
     scalar = not is_pointwise(node) and any(not one.view.shape for one in read(node))
     question = Question(node, large)
-    return _answers.memo(question.key, lambda: _answer(question, empty or scalar))
+    return _known.memo(question.key, lambda: _run(question, empty or scalar))
 
 
 def with_probed_layout(node: Node) -> Node:
     """The node, its outputs of the dtypes and orders in memory that the kernel makes."""
     outputs = list(node.outputs)
-    for number, made in ask(node).made:
+    for number, made in probe(node).made:
         view = _scaled(made, outputs[number].view)
         if view != outputs[number].view:
             layout = Layout(view.dtype, physical_shape(view.shape, view.strides))
@@ -99,11 +99,11 @@ def _say(error: Exception | None) -> str | None:
     return None if error is None else f"{type(error).__name__}: {error}"
 
 
-def _answer(question: Question, bare: bool) -> Answer:
+def _run(question: Question, bare: bool) -> ProbeResult:
     error = question.error()
     if error is None:
-        return Answer(made=tuple(_made(question.node, question.made)))
-    return Answer(_say(error)) if _is_the_callers(error, question, bare) else NOTHING
+        return ProbeResult(made=tuple(_made(question.node, question.made)))
+    return ProbeResult(_say(error)) if _is_the_callers(error, question, bare) else NOTHING
 
 
 def _is_the_callers(error: Exception, question: Question, bare: bool) -> bool:

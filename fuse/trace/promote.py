@@ -12,8 +12,6 @@ from fuse.trace.bind import named
 from fuse.trace.functional import attributes_of
 from fuse.trace.node import HostArg, Node, NumberArg, TensorArg
 
-_CATEGORIES = ("bool", "integer", "float", "complex")
-
 
 @cache
 def _category(dtype: str) -> int:

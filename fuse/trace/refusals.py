@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from fuse.trace.bind import bind, named
-from fuse.trace.cpu_probe import ask
+from fuse.trace.cpu_probe import probe
 from fuse.trace.functional import base_name, find_overload, is_out, schema_of
 from fuse.trace.node import HostArg, Node, NumberArg, Operand, TensorArg
 from fuse.trace.operators import operator
@@ -38,7 +38,9 @@ def refusal(node: Node) -> str | None:
         reason = check(node, positional)
         if reason is not None:
             return reason
-    return unfit(node) or outside(node) or _overlap(node) or ask(node).reason or _converts_out(node)
+    return (
+        unfit(node) or outside(node) or _overlap(node) or probe(node).reason or _converts_out(node)
+    )
 
 
 # ---- memory -------------------------------------------------------------------------------

@@ -81,11 +81,6 @@ class Resolution:
             and self.inner_shape == self.view.shape
         )
 
-    @property
-    def is_identity(self) -> bool:
-        """Whether the view is the buffer's array as it stands."""
-        return self.is_reshape and self.view.shape == self.layout.shape
-
 
 @lru_cache(maxsize=8192)
 def resolve(layout: Layout, view: View) -> Resolution:
@@ -139,21 +134,6 @@ def dynamic_bounds(layout: Layout, view: View) -> tuple[tuple[int, int, int], ..
     strides = contiguous_strides(found.base_shape)
     extents = ((size - 1) * step for size, step in zip(found.sizes, found.steps, strict=True))
     return tuple(zip(strides, found.base_shape, extents, strict=True)) or ((1, 1, 0),)
-
-
-def write_layout(view: View, storage_nbytes: int) -> Layout | None:
-    """Give the layout of a fresh value written through ``view``, dimensions in memory order.
-
-    ``None`` unless the view reaches each of the storage's bytes exactly once.
-    """
-    if view.offset or view.numel * ITEMSIZE[view.dtype] != storage_nbytes:
-        return None
-    if view.numel == 0 or _is_dense(view):
-        return Layout(view.dtype, view.shape)
-    order = sorted(range(len(view.shape)), key=lambda dim: -view.strides[dim])
-    shape = tuple(view.shape[dim] for dim in order)
-    strides = tuple(view.strides[dim] for dim in order)
-    return Layout(view.dtype, shape) if _is_dense(View(view.dtype, shape, strides)) else None
 
 
 def _check_bounds(numel: int, layout: Layout, view: View) -> None:

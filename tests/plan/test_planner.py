@@ -13,9 +13,9 @@ from fuse.errors import VerifyError
 from fuse.plan.liveness import bytes_alive, last_reads
 from fuse.plan.plan import Plan
 from fuse.plan.planner import plan
-from fuse.plan.repeats import Repeat, find_repeats, smallest_period
+from fuse.plan.repeats import Repeat, find_repeats
 from fuse.plan.scalars import compact_scalars
-from fuse.plan.segment import BEGINNING, LONGEST, Outline, segments
+from fuse.plan.segment import EARLY_START, LONGEST, Outline, segments
 from fuse.plan.speculation import starting_points
 from fuse.trace.borders import Borders
 from tests.plan.common import draw
@@ -250,7 +250,7 @@ def test_what_is_cut_into_several_blocks_is_not_cut_for_that():
     """Its first block starts early anyway."""
     result = inferred(1 << 17, layers=40)
     assert len(result.chunks) > 2
-    assert not any(BEGINNING in line for line in result.decisions)
+    assert not any(EARLY_START in line for line in result.decisions)
 
 
 def test_a_plan_says_from_which_call_on_its_first_chunks_can_run():
@@ -453,11 +453,6 @@ def test_liveness():
 )
 def test_repeats(tokens: str, found: list[Repeat]):
     assert find_repeats([ord(token) for token in tokens]) == found
-
-
-@pytest.mark.parametrize(("tokens", "period"), [("abab", 2), ("aaa", 1), ("abc", None), ("", None)])
-def test_the_smallest_period(tokens: str, period: int | None):
-    assert smallest_period([ord(token) for token in tokens]) == period
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fuse.plan import segment
-from fuse.plan.repeats import Repeat, find_repeats, smallest_period
+from fuse.plan.repeats import Repeat, find_repeats
 from fuse.plan.segment import LONGEST, Outline, segments
 
 
@@ -77,11 +77,6 @@ def test_every_block_of_a_repeat_is_the_same(stream: list[int]) -> None:
         ]
         assert all(block == blocks[0] for block in blocks)
     assert end <= len(stream)
-
-
-def test_the_smallest_period() -> None:
-    assert smallest_period(tokens("abcabcabc")) == 3
-    assert smallest_period(tokens("abcabd")) is None
 
 
 def test_a_short_trace_is_one_segment() -> None:

@@ -1,10 +1,11 @@
-"""Fused regions: chains of operations on independent samples, done as one by the CPU's kernels.
+"""Fused regions: operations on independent samples that the CPU's kernels do as one.
 
 A linear layer, a norm, attention and what lies between them treat the samples of a batch, or the
 rows of a matrix, independently of each other. XLA's CPU platform runs one operation after the
-other, each on all threads, and after each of them all threads wait for the last. In a chain the
+other, each on all threads, and after each of them all threads wait for the last. In a region the
 batch is split over the threads once, and each thread goes through all operations with its
-samples; what nobody else reads is never written out for all of them (``cpu/csrc/chains.cpp``).
+samples; what nobody else reads is never written out for all of them
+(``cpu/csrc/fused_regions.cpp``).
 
 Measured on two x86 cores, turn by turn, times as fast as the same kernels one by one, means:
 inference of an encoder of four layers 1.11, of a GPT of 4 M parameters 1.06 (medians 1.12, 1.10);
@@ -28,39 +29,39 @@ import numpy as np
 from fuse.backends.base import Chunk
 from fuse.backends.xla.calls import Call
 from fuse.backends.xla.cpu import kernels
-from fuse.backends.xla.cpu.links import Kernel, Kind, Link, Part, link_of
+from fuse.backends.xla.cpu.region_ops import Kernel, Kind, Part, RegionOp, region_op
 from fuse.trace.node import Node, layouts_of
 from fuse.trace.spec import Layout
 
 LEAST_WORK: Final = 1 << 23
-"""Multiplications that make a chain worth its call: some 100 us of a core."""
-LEAST_LINKS: Final = 3
+"""Multiplications that make a region worth its call: some 100 us of a core."""
+LEAST_OPS: Final = 3
 """Products, norms and attentions that do."""
 _LARGE: Final = (Kernel.PRODUCT, Kernel.BIASED_PRODUCT, Kernel.LAYER_NORM, Kernel.ATTENTION)
 
 
 @dataclass(frozen=True, slots=True)
-class Chain(Call):
+class FusedRegion(Call):
     """Nodes that are done as one: their places in the chunk, and the samples they are done for."""
 
     nodes: tuple[int, ...]
-    links: tuple[Link, ...]
+    ops: tuple[RegionOp, ...]
     samples: int
 
     def emit(self, chunk: Chunk, values: dict[int, tuple[jax.Array, Layout]]) -> None:
-        """Call the chain's kernels: extend ``values`` by what others read of what they make."""
+        """Call the region's kernels: extend ``values`` by what others read of what they make."""
         layouts = layouts_of(chunk.inputs, chunk.nodes)
         inside = set(self.nodes)
         others = (node for place, node in enumerate(chunk.nodes) if place not in inside)
         needed = {*chunk.outputs, *(operand.value for node in others for operand in node.operands)}
-        written = [part.value for link in self.links for part in link.results]
+        written = [part.value for op in self.ops for part in op.results]
         outputs = [value for value in written if value in needed]
         code = _Code(self, layouts, outputs)
         made = kernels.call(
-            "chain",
+            "fused_region",
             [jax.ShapeDtypeStruct(layouts[value].shape, jnp.float32) for value in outputs],
             *(values[value][0] for value in code.inputs),
-            steps=code.words,
+            ops=code.words,
             scratch=code.scratch,
             numbers=np.array(code.numbers, np.float64),
             samples=self.samples,
@@ -78,21 +79,21 @@ class Chain(Call):
                     values[value] = jnp.zeros(layout.shape, layout.dtype), layout
 
 
-def chains(chunk: Chunk, apart: Container[int] = ()) -> list[Chain]:
-    """The chains in ``chunk``, none of which has nodes at the places ``apart``.
+def find_regions(chunk: Chunk, apart: Container[int] = ()) -> list[FusedRegion]:
+    """The fused regions in ``chunk``, none of which has nodes at the places ``apart``.
 
-    A chain ends before the first node that could be a link but reads what others make of the
-    chain's values, or all samples of one of them. So nothing it reads depends on it.
+    A region ends before the first node that could be in it but reads what others make of the
+    region's values, or all samples of one of them. So nothing it reads depends on it.
     """
-    found: list[Chain] = []
+    found: list[FusedRegion] = []
     current = _Growing()
     for place, node in enumerate(chunk.nodes):
-        link = None if place in apart else link_of(node)
-        if link is not None:
-            if not current.takes(link, node):
+        op = None if place in apart else region_op(node)
+        if op is not None:
+            if not current.takes(op, node):
                 found += current.ended()
                 current = _Growing()
-            current.add(place, link, node)
+            current.add(place, op, node)
         else:
             current.pass_by(node)
     return found + current.ended()
@@ -100,40 +101,40 @@ def chains(chunk: Chunk, apart: Container[int] = ()) -> list[Chain]:
 
 @dataclass(slots=True)
 class _Growing:
-    """A chain that may go on.
+    """A region that may go on.
 
     ``made`` are values that it makes, ``beyond`` those that others make of them.
     """
 
     nodes: list[int] = field(default_factory=list)
-    links: list[Link] = field(default_factory=list)
+    ops: list[RegionOp] = field(default_factory=list)
     samples: int = 0
     made: set[int] = field(default_factory=set)
     beyond: set[int] = field(default_factory=set)
 
-    def takes(self, link: Link, node: Node) -> bool:
+    def takes(self, op: RegionOp, node: Node) -> bool:
         return (
             not any(operand.value in self.beyond for operand in node.operands)
-            and link.whole().isdisjoint(self.made)
-            and _balanced(math.gcd(self.samples, *link.sizes()))
+            and op.whole().isdisjoint(self.made)
+            and _balanced(math.gcd(self.samples, *op.sizes()))
         )
 
-    def add(self, place: int, link: Link, node: Node) -> None:
+    def add(self, place: int, op: RegionOp, node: Node) -> None:
         self.nodes.append(place)
-        self.links.append(link)
-        self.samples = math.gcd(self.samples, *link.sizes())
+        self.ops.append(op)
+        self.samples = math.gcd(self.samples, *op.sizes())
         self.made.update(node.results())
 
     def pass_by(self, node: Node) -> None:
         if any(one.value in self.made or one.value in self.beyond for one in node.operands):
             self.beyond.update(node.results())
 
-    def ended(self) -> list[Chain]:
-        work = sum(link.work for link in self.links)
-        large = sum(link.kernel in _LARGE for link in self.links)
-        if work < LEAST_WORK or large < LEAST_LINKS or not _balanced(self.samples):
+    def ended(self) -> list[FusedRegion]:
+        work = sum(op.work for op in self.ops)
+        large = sum(op.kernel in _LARGE for op in self.ops)
+        if work < LEAST_WORK or large < LEAST_OPS or not _balanced(self.samples):
             return []
-        return [Chain(tuple(self.nodes), tuple(self.links), self.samples)]
+        return [FusedRegion(tuple(self.nodes), tuple(self.ops), self.samples)]
 
 
 def _balanced(samples: int) -> bool:
@@ -143,40 +144,40 @@ def _balanced(samples: int) -> bool:
 
 
 class _Code:
-    """A chain as the native core reads it.
+    """A region as the native core reads it.
 
     Attributes:
         inputs: values that it takes.
-        words: for each link the kernel, where its numbers begin, its operands and its results.
-        numbers: those of all links.
+        words: for each operation the kernel, where its numbers begin, its operands and its results.
+        numbers: those of all operations.
         scratch: numbers of one sample in each piece of memory for what nobody else reads.
     """
 
-    def __init__(self, chain: Chain, layouts: dict[int, Layout], outputs: list[int]) -> None:
-        parts = [part for link in chain.links for part in link.operands if part is not None]
-        made = {part.value for link in chain.links for part in link.results}
+    def __init__(self, region: FusedRegion, layouts: dict[int, Layout], outputs: list[int]) -> None:
+        parts = [part for op in region.ops for part in op.operands if part is not None]
+        made = {part.value for op in region.ops for part in op.results}
         self.inputs = list(dict.fromkeys(part.value for part in parts if part.value not in made))
         self.words: list[int] = []
         self.numbers: list[float] = []
         self.scratch: list[int] = []
-        self._layouts, self._samples = layouts, chain.samples
+        self._layouts, self._samples = layouts, region.samples
         self._places = {value: at for at, value in enumerate([*self.inputs, *outputs])}
         self._held = len(self._places)
         self._free: dict[int, list[int]] = {}
         last = {
             part.value: at
-            for at, link in enumerate(chain.links)
-            for part in (*link.operands, *link.results)
+            for at, op in enumerate(region.ops)
+            for part in (*op.operands, *op.results)
             if part is not None
         }
-        for at, link in enumerate(chain.links):
-            self._write(link, [value for value, place in last.items() if place == at])
+        for at, op in enumerate(region.ops):
+            self._write(op, [value for value, place in last.items() if place == at])
 
-    def _write(self, link: Link, done: list[int]) -> None:
-        """One link; ``done`` are the values that no later one reads."""
-        self.words += [int(link.kernel), len(self.numbers)]
-        self.numbers += link.numbers
-        for parts in (link.operands, link.results):
+    def _write(self, op: RegionOp, done: list[int]) -> None:
+        """One operation; ``done`` are the values that no later one reads."""
+        self.words += [int(op.kernel), len(self.numbers)]
+        self.numbers += op.numbers
+        for parts in (op.operands, op.results):
             self.words.append(len(parts))
             for part in parts:
                 self.words += [int(Kind.NONE)] if part is None else self._part(part)

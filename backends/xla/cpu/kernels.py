@@ -26,8 +26,8 @@ KERNELS: Final = Library(
     sources=Path(__file__).parent / "csrc",
     units=(
         "attention.cpp",
-        "chains.cpp",
         "convolutions.cpp",
+        "fused_regions.cpp",
         "norms.cpp",
         "products.cpp",
         "updates.cpp",
@@ -38,9 +38,9 @@ KERNELS: Final = Library(
 TARGETS: Final = (
     "attention",
     "attention_gradient",
-    "chain",
     "convolution",
     "convolution_gradient",
+    "fused_region",
     "grouped_product",
     "layer_norm",
     "layer_norm_gradient",

@@ -45,7 +45,7 @@ class CpuPlatform(Platform):
         return kernels.call(target, results, *values, **attributes)
 
     def calls(self, chunk: Chunk, apart: Collection[int]) -> list[Call]:  # noqa: D102
-        return list(fused_regions.chains(chunk, apart)) if kernels.known() else []
+        return list(fused_regions.find_regions(chunk, apart)) if kernels.known() else []
 
     def updates(self, chunk: Chunk) -> frozenset[int]:  # noqa: D102
         return updates.updated(chunk) if kernels.known() else frozenset()

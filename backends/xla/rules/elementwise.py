@@ -21,7 +21,6 @@ Value = Any
 
 WIDE = {"float16": "float32", "bfloat16": "float32", "complex32": "complex64"}
 REAL_OF = {"complex64": "float32", "complex128": "float64"}
-COMPLEX_OF = {"float32": "complex64", "float64": "complex128"}
 
 # A float outside the range of int32 or int64 (and NaN) converts to the smallest integer
 # on the x86 CPUs PyTorch runs on ("integer indefinite" of CVTTSS2SI); narrower integers

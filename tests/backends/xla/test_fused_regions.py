@@ -12,8 +12,8 @@ from torch import nn
 
 from fuse.backends.base import Chunk
 from fuse.backends.xla.backend import create
-from fuse.backends.xla.cpu import fused_regions as chains_of
-from fuse.backends.xla.cpu.fused_regions import Chain, chains
+from fuse.backends.xla.cpu import fused_regions
+from fuse.backends.xla.cpu.fused_regions import FusedRegion, find_regions
 from tests.device.helpers import DEVICE, compile_anew, mode, recorder
 
 CPU = torch.device("cpu")
@@ -25,23 +25,23 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.fixture
-def found(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Chain]]:
-    """The chains of what is compiled from now on."""
-    noted: list[Chain] = []
+def found(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[FusedRegion]]:
+    """The fused regions of what is compiled from now on."""
+    noted: list[FusedRegion] = []
 
-    def note(chunk: Chunk, apart: set[int]) -> list[Chain]:
-        made = chains(chunk, apart)
+    def note(chunk: Chunk, apart: set[int]) -> list[FusedRegion]:
+        made = find_regions(chunk, apart)
         noted.extend(made)
         return made
 
-    monkeypatch.setattr(chains_of, "chains", note)
+    monkeypatch.setattr(fused_regions, "find_regions", note)
     compile_anew(monkeypatch)
     with recorder():
         yield noted
 
 
-def kernels(found: list[Chain]) -> list[list[str]]:
-    return [[link.kernel.name.lower().replace("_", " ") for link in one.links] for one in found]
+def kernels(found: list[FusedRegion]) -> list[list[str]]:
+    return [[op.kernel.name.lower().replace("_", " ") for op in one.ops] for one in found]
 
 
 class Block(nn.Module):
@@ -100,7 +100,7 @@ BLOCK = [
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_inference_of_blocks_is_one_chain(found: list[Chain], causal: bool):
+def test_inference_of_blocks_is_one_region(found: list[FusedRegion], causal: bool):
     torch.manual_seed(0)
     same(nn.Sequential(Block(causal), Block(causal)), numbers(BATCH, 64, 128))
     assert kernels(found) == [BLOCK + BLOCK]
@@ -108,7 +108,7 @@ def test_inference_of_blocks_is_one_chain(found: list[Chain], causal: bool):
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_training_keeps_what_the_backward_pass_reads(found: list[Chain], causal: bool):
+def test_training_keeps_what_the_backward_pass_reads(found: list[FusedRegion], causal: bool):
     torch.manual_seed(0)
     same(Block(causal), numbers(BATCH, 64, 128), train=True)
     assert kernels(found)[0][: len(BLOCK)] == BLOCK
@@ -125,7 +125,7 @@ def test_training_keeps_what_the_backward_pass_reads(found: list[Chain], causal:
     ],
     ids=["relu", "silu", "gelu by tanh", "square", "relu in place"],
 )
-def test_what_lies_between_is_part_of_it(found: list[Chain], act: Callable, name: str):
+def test_what_lies_between_is_part_of_it(found: list[FusedRegion], act: Callable, name: str):
     torch.manual_seed(0)
     same(Block(bias=False, act=act), numbers(BATCH, 64, 128))
     assert kernels(found) == [[
@@ -134,14 +134,14 @@ def test_what_lies_between_is_part_of_it(found: list[Chain], act: Callable, name
     ]]  # fmt: skip
 
 
-def test_a_norm_without_weights(found: list[Chain]):
+def test_a_norm_without_weights(found: list[FusedRegion]):
     torch.manual_seed(0)
     layers = [nn.Linear(128, 128), nn.LayerNorm(128, elementwise_affine=False), nn.Linear(128, 128)]
     same(nn.Sequential(*layers), numbers(512 * CORES, 128))
     assert kernels(found) == [["biased product", "layer norm", "biased product"]]
 
 
-def test_nan_and_infinity_pass(found: list[Chain]):
+def test_nan_and_infinity_pass(found: list[FusedRegion]):
     torch.manual_seed(0)
     x = numbers(256 * CORES, 128)
     x[0, 0], x[1, 1], x[2, 2] = float("nan"), float("inf"), -float("inf")
@@ -156,14 +156,14 @@ def test_nan_and_infinity_pass(found: list[Chain]):
     assert kernels(found) == [["biased product", "relu", "biased product", "biased product"]]
 
 
-def test_one_sample_is_split_by_rows_around_attention(found: list[Chain]):
+def test_one_sample_is_split_by_rows_around_attention(found: list[FusedRegion]):
     torch.manual_seed(0)
     same(nn.Sequential(Block(), Block()), numbers(1, 256 * CORES, 128))
     assert kernels(found) == [[*BLOCK[3:], *BLOCK[:2]], BLOCK[3:]]
     assert [one.samples for one in found] == [256 * CORES] * 2
 
 
-def test_a_batch_that_cannot_be_split_evenly(found: list[Chain]):
+def test_a_batch_that_cannot_be_split_evenly(found: list[FusedRegion]):
     torch.manual_seed(0)
     length = 256 * CORES
     same(nn.Sequential(Block(), Block()), numbers(2 * CORES - 1, length, 128))
@@ -180,21 +180,21 @@ class AllSamples(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         a = self.layers[1](self.layers[0](x))
-        b = self.layers[2](a - a.mean(0))  # reads what lies beyond the first chain
-        c = a @ b.t()  # a right operand that a chain makes
+        b = self.layers[2](a - a.mean(0))  # reads what lies beyond the first region
+        c = a @ b.t()  # a right operand that a region makes
         return c @ self.layers[3](b)
 
 
-def test_what_needs_all_samples_ends_a_chain(found: list[Chain]):
+def test_what_needs_all_samples_ends_a_region(found: list[FusedRegion]):
     torch.manual_seed(0)
     same(AllSamples(), numbers(256 * CORES, 128), tolerance=1e-3)
-    for chain in found:
-        made = {part.value for link in chain.links for part in link.results}
-        assert all(link.whole().isdisjoint(made) for link in chain.links)
+    for region in found:
+        made = {part.value for op in region.ops for part in op.results}
+        assert all(op.whole().isdisjoint(made) for op in region.ops)
 
 
 class Beside(nn.Module):
-    """Others read values of the chain, some make what it goes on with, and it overwrites."""
+    """Others read values of the region, some make what it goes on with, and it overwrites."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -211,7 +211,7 @@ class Beside(nn.Module):
         return self.layers[6](self.layers[5](late + back)) * two
 
 
-def test_operations_beside_a_chain(found: list[Chain]):
+def test_operations_beside_a_region(found: list[FusedRegion]):
     torch.manual_seed(0)
     same(Beside(), numbers(256 * CORES, 128), tolerance=1e-4)
     assert kernels(found) == [
@@ -236,13 +236,13 @@ class Grown(nn.Module):
         return x @ weight.t()
 
 
-def test_a_weight_whose_storage_has_grown(found: list[Chain]):
+def test_a_weight_whose_storage_has_grown(found: list[FusedRegion]):
     torch.manual_seed(0)
     same(Grown(), numbers(256 * CORES, 128), tolerance=1e-4)
     assert kernels(found) == [["biased product"] * 3]
 
 
-def test_small_work_and_strict_mode_have_no_chains(found: list[Chain]):
+def test_small_work_and_strict_mode_have_no_regions(found: list[FusedRegion]):
     torch.manual_seed(0)
     same(Block(), numbers(BATCH, 4, 128))
     assert found == []
@@ -251,7 +251,7 @@ def test_small_work_and_strict_mode_have_no_chains(found: list[Chain]):
     assert found == []
 
 
-def test_shapes_and_masks_that_are_no_links(found: list[Chain]):
+def test_shapes_and_masks_that_are_in_no_region(found: list[FusedRegion]):
     """Grouped heads under a mask: PyTorch's numbers all the same."""
     torch.manual_seed(0)
 

@@ -1,8 +1,8 @@
-"""Which operations can be links of a chain (``fused_regions.py``), and what they are there.
+"""Operations that a fused region (``fused_regions.py``) can hold, and what they are there.
 
-A link treats the samples of a batch, or the rows of a matrix, independently of each other: every
-operand and result is either split along its first dimension, which is the outermost of all its
-memory, or the same for all samples. Everything is in 32-bit floats.
+Such an operation treats the samples of a batch, or the rows of a matrix, independently of each
+other: every operand and result is either split along its first dimension, which is the outermost
+of all its memory, or the same for all samples. Everything is in 32-bit floats.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Result = Output | Write
 
 
 class Kernel(enum.IntEnum):
-    """What the native core can do in a chain; ``cpu/csrc/chains.cpp`` has the same order."""
+    """Kernels of a region, in the order of ``cpu/csrc/fused_regions.cpp``."""
 
     PRODUCT = 0
     BIASED_PRODUCT = 1
@@ -52,8 +52,8 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
-    """One node of a chain.
+class RegionOp:
+    """One node of a fused region.
 
     Attributes:
         kernel: what computes it.
@@ -79,9 +79,9 @@ class Link:
         return {part.value for part in self.operands if part and part.kind is Kind.WHOLE}
 
 
-def link_of(node: Node) -> Link | None:
-    """The node as a link, if it can be one."""
-    make = _LINKS.get(node.target)
+def region_op(node: Node) -> RegionOp | None:
+    """The node as an operation of a fused region, if it can be one."""
+    make = _MAKERS.get(node.target)
     if make is None or node.dynamic or node.random is not None:
         return None
     return make(_Call(node, named(node)))
@@ -153,11 +153,11 @@ def _all(parts: list[Part | None]) -> list[Part] | None:
     return found if len(found) == len(parts) else None
 
 
-def _product(call: _Call) -> Link | None:
+def _product(call: _Call) -> RegionOp | None:
     return _linear(call, Kernel.PRODUCT, "self", [])
 
 
-def _biased_product(call: _Call) -> Link | None:
+def _biased_product(call: _Call) -> RegionOp | None:
     bias = call.operand("self")
     if call.number("beta") != 1 or call.number("alpha") != 1:
         return None
@@ -166,7 +166,7 @@ def _biased_product(call: _Call) -> Link | None:
     return _linear(call, Kernel.BIASED_PRODUCT, "mat1", [_whole(bias)])
 
 
-def _linear(call: _Call, kernel: Kernel, left: str, first: list[Part | None]) -> Link | None:
+def _linear(call: _Call, kernel: Kernel, left: str, first: list[Part | None]) -> RegionOp | None:
     """A linear layer: PyTorch's library is no faster than XLA where the right operand is not
     transposed (``rules/matmul.py``)."""
     rows, weight = _split(call.operand(left)), _whole(call.operand("mat2"))
@@ -176,10 +176,10 @@ def _linear(call: _Call, kernel: Kernel, left: str, first: list[Part | None]) ->
     if rows.view.strides[1] != 1 or weight.view.strides[0] != 1:
         return None
     work = rows.view.numel * weight.view.shape[1]
-    return Link(kernel, tuple(found[:-1]), (found[-1],), work=work)
+    return RegionOp(kernel, tuple(found[:-1]), (found[-1],), work=work)
 
 
-def _layer_norm(call: _Call) -> Link | None:
+def _layer_norm(call: _Call) -> RegionOp | None:
     width, eps = math.prod(call.named["normalized_shape"]), call.number("eps")
     scales: list[Part | None] = []
     for name in ("weight", "bias"):
@@ -192,43 +192,43 @@ def _layer_norm(call: _Call) -> Link | None:
     found = _all([x, out, _rows(call.result(1), 1), _rows(call.result(2), 1)])
     if found is None or eps is None:
         return None
-    return Link(Kernel.LAYER_NORM, (found[0], *scales), tuple(found[1:]), (eps,))
+    return RegionOp(Kernel.LAYER_NORM, (found[0], *scales), tuple(found[1:]), (eps,))
 
 
-def _gelu(call: _Call) -> Link | None:
+def _gelu(call: _Call) -> RegionOp | None:
     tanh = call.named["approximate"] == "tanh"
     return _pointwise(call, Kernel.GELU, ("self",), (float(tanh),))
 
 
-def _relu(call: _Call) -> Link | None:
+def _relu(call: _Call) -> RegionOp | None:
     return _pointwise(call, Kernel.RELU, ("self",))
 
 
-def _silu(call: _Call) -> Link | None:
+def _silu(call: _Call) -> RegionOp | None:
     return _pointwise(call, Kernel.SILU, ("self",))
 
 
-def _add(call: _Call) -> Link | None:
+def _add(call: _Call) -> RegionOp | None:
     return _pointwise(call, Kernel.ADD, ("self", "other")) if call.number("alpha") == 1 else None
 
 
-def _multiply(call: _Call) -> Link | None:
+def _multiply(call: _Call) -> RegionOp | None:
     return _pointwise(call, Kernel.MULTIPLY, ("self", "other"))
 
 
 def _pointwise(
     call: _Call, kernel: Kernel, names: tuple[str, ...], numbers: tuple[float, ...] = ()
-) -> Link | None:
+) -> RegionOp | None:
     """An elementwise operation on tensors of one shape."""
     ones = [*(call.operand(name) for name in names), call.result(0)]
     shapes = {one.view.shape for one in ones if one is not None}
     if len(shapes) != 1 or len(shape := shapes.pop()) < 2:
         return None
     found = _all([_rows(one, shape[-1]) for one in ones])
-    return None if found is None else Link(kernel, tuple(found[:-1]), (found[-1],), numbers)
+    return None if found is None else RegionOp(kernel, tuple(found[:-1]), (found[-1],), numbers)
 
 
-def _attention(call: _Call) -> Link | None:
+def _attention(call: _Call) -> RegionOp | None:
     """Attention without dropout and bias, every query head with its own key and value."""
     names = ("query", "key", "value")
     ones = [*(call.operand(name) for name in names), call.result(0), call.result(1)]
@@ -245,10 +245,10 @@ def _attention(call: _Call) -> Link | None:
         return None
     numbers = (float(call.named["is_causal"]), scale)
     work = 2 * math.prod(query) * key[2]
-    return Link(Kernel.ATTENTION, tuple(found[:3]), tuple(found[3:]), numbers, work)
+    return RegionOp(Kernel.ATTENTION, tuple(found[:3]), tuple(found[3:]), numbers, work)
 
 
-_LINKS: Final[dict[str, Callable[[_Call], Link | None]]] = {
+_MAKERS: Final[dict[str, Callable[[_Call], RegionOp | None]]] = {
     "mm": _product,
     "addmm": _biased_product,
     "native_layer_norm": _layer_norm,

@@ -1,6 +1,6 @@
-// Chains of PyTorch's CPU kernels as one XLA custom call, for what is done to the samples of a
+// Fused regions: PyTorch's CPU kernels as one XLA custom call, for what is done to the samples of a
 // batch, or to rows, one independently of the other: linear layers, norms, attention and what lies
-// between them. The batch is split over XLA's threads once, and each goes through the whole chain
+// between them. The batch is split over XLA's threads once, and each goes through all operations
 // with its samples; called one by one, every kernel would end with all threads waiting for the
 // last. Called on XLA's threads, without the GIL; each share runs on one thread.
 #include <ATen/core/Tensor.h>
@@ -35,7 +35,7 @@ namespace ffi = xla::ffi;
 
 using Tensors = std::vector<at::Tensor>;
 
-// ---- the kernels, in the order in which `links.py` numbers them -----------------------------
+// ---- the kernels, in the order in which `region_ops.py` numbers them ------------------------
 
 void product(const Tensors& in, Tensors& out, const double*) {
   at::mm_out(out[0], in[0], in[1]);
@@ -105,30 +105,30 @@ struct Part {
   std::vector<int64_t> strides;
 };
 
-struct Step {
+struct RegionOp {
   Kernel kernel = nullptr;
   size_t numbers = 0; // where its own begin
   std::vector<Part> in;
   std::vector<Part> out;
 };
 
-// Reads what `fused_regions.py` writes: for each step its kernel, the place of its numbers, and its
-// operands and results, each list after its length.
+// Reads what `fused_regions.py` writes: for each operation its kernel, the place of its numbers,
+// and its operands and results, each list after its length.
 class Reader {
  public:
   explicit Reader(at::IntArrayRef words) : words_(words) {}
 
-  std::vector<Step> steps() {
-    std::vector<Step> steps;
+  std::vector<RegionOp> ops() {
+    std::vector<RegionOp> ops;
     while (at_ < words_.size()) {
-      Step step;
-      step.kernel = kKernels.at(next());
-      step.numbers = next();
-      step.in = parts();
-      step.out = parts();
-      steps.push_back(std::move(step));
+      RegionOp op;
+      op.kernel = kKernels.at(next());
+      op.numbers = next();
+      op.in = parts();
+      op.out = parts();
+      ops.push_back(std::move(op));
     }
-    return steps;
+    return ops;
   }
 
  private:
@@ -158,7 +158,7 @@ class Reader {
   size_t at_ = 0;
 };
 
-// A value that XLA holds, or one that nobody outside the chain reads.
+// A value that XLA holds, or one that nobody outside the region reads.
 struct Value {
   float* data = nullptr; // null for the latter: each share has its own
   int64_t count = 0; // numbers, of all samples for the former, of one for the latter
@@ -169,15 +169,15 @@ struct Value {
   }
 };
 
-class Chain {
+class FusedRegion {
  public:
-  Chain(
+  FusedRegion(
       std::vector<Value> values,
-      std::vector<Step> steps,
+      std::vector<RegionOp> ops,
       std::vector<double> numbers,
       int64_t samples)
       : values_(std::move(values)),
-        steps_(std::move(steps)),
+        ops_(std::move(ops)),
         numbers_(std::move(numbers)),
         samples_(samples) {}
 
@@ -197,12 +197,12 @@ class Chain {
     auto tensor = [&](const Part& part) {
       return part.kind == Part::Kind::None ? at::Tensor() : view(part, mine, first, count);
     };
-    for (const Step& step : steps_) {
+    for (const RegionOp& op : ops_) {
       Tensors in;
       Tensors out;
-      std::transform(step.in.begin(), step.in.end(), std::back_inserter(in), tensor);
-      std::transform(step.out.begin(), step.out.end(), std::back_inserter(out), tensor);
-      step.kernel(in, out, numbers_.data() + step.numbers);
+      std::transform(op.in.begin(), op.in.end(), std::back_inserter(in), tensor);
+      std::transform(op.out.begin(), op.out.end(), std::back_inserter(out), tensor);
+      op.kernel(in, out, numbers_.data() + op.numbers);
     }
   }
 
@@ -221,18 +221,18 @@ class Chain {
   }
 
   std::vector<Value> values_;
-  std::vector<Step> steps_;
+  std::vector<RegionOp> ops_;
   std::vector<double> numbers_;
   int64_t samples_;
 };
 
 // The values are the operands, the results, and what is in `scratch`: numbers of one sample each.
 // Every thread gets up to `each` shares.
-ffi::Future chain(
+ffi::Future fused_region(
     ffi::ThreadPool pool,
     ffi::RemainingArgs arguments,
     ffi::RemainingRets results,
-    Integers steps,
+    Integers ops,
     Integers scratch,
     ffi::Span<const double> numbers,
     int64_t samples,
@@ -247,9 +247,9 @@ ffi::Future chain(
   for (int64_t count : scratch) {
     values.push_back({nullptr, count});
   }
-  const auto whole = std::make_shared<const Chain>(
+  const auto whole = std::make_shared<const FusedRegion>(
       std::move(values),
-      Reader(list(steps)).steps(),
+      Reader(list(ops)).ops(),
       std::vector<double>(numbers.begin(), numbers.end()),
       samples);
   const int64_t shares = std::min<int64_t>(samples, each * pool.num_threads());
@@ -259,4 +259,4 @@ ffi::Future chain(
 } // namespace
 } // namespace fuse
 
-FUSE_HANDLER(chain, "steps", "scratch", "numbers", "samples", "each")
+FUSE_HANDLER(fused_region, "ops", "scratch", "numbers", "samples", "each")
