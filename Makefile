@@ -22,7 +22,7 @@ BACKENDS ?= all
 NATIVE := $(wildcard tests/cpp/*.cpp tests/cpp/*.h fuse/device/csrc/*/* fuse/native/include/* backends/xla/cpu/csrc/* \
 	fuse/distributed/csrc/*/*)
 
-.PHONY: help demo test test-slow test-lanes lanes-skipped test-sanitized fuzz mutants smoke clients op-coverage check tidy format bench clean
+.PHONY: help demo test test-slow test-lanes lanes-skipped test-sanitized fuzz mutants smoke clients op-coverage check tidy wheel check-wheel format bench clean
 .DEFAULT_GOAL := help
 
 help:
@@ -38,6 +38,7 @@ help:
 	@echo "make op-coverage  compare with PyTorch's CPU, operator by operator: docs/op-coverage.md"
 	@echo "make check   formatting, lint, types and import rules"
 	@echo "make tidy    clang-tidy over the C++, some minutes: .clang-tidy has the checks"
+	@echo "make wheel   make a wheel with the native libraries inside, and an sdist; make check-wheel tries them"
 	@echo "make bench   run the benchmarks"
 	@echo "make format  format Python and C++"
 	@echo "make clean   remove what was built here; the environment stays"
@@ -143,6 +144,19 @@ format: $(VENV)/.tools
 	$(BIN)/ruff check --fix $(SOURCES)
 	$(BIN)/clang-format -i $(NATIVE)
 
+# With the native libraries inside, for the PyTorch of PINS, into dist/. An sdist is made beside it.
+wheel: $(VENV)/.release
+	rm -rf dist build/lib build/bdist.*
+	$(BIN)/python -m build --no-isolation --sdist
+	TORCH_FUSE_WHEEL=1 $(BIN)/python -m build --no-isolation --wheel
+
+# What was made: its metadata, its contents, and a program in an environment without a compiler.
+check-wheel: $(VENV)/.release
+	$(BIN)/twine check --strict dist/*
+	$(BIN)/check-wheel-contents --ignore W002,W004 dist/*.whl
+	$(BIN)/python -m tests.native.wheel dist/*.whl
+	! tar -tf dist/*.tar.gz | grep -E "/(tests|bench)/"
+
 bench: $(VENV)/.tools
 	$(BIN)/pytest bench -W default --benchmark-disable-gc
 
@@ -155,8 +169,14 @@ $(BIN)/pip:
 
 $(VENV)/.demo: pyproject.toml $(PINS) | $(BIN)/pip
 	$(INSTALL) -e '.[demo]'
+	$(BIN)/fuse build --only core --only kernels
+	touch $@
+
+$(VENV)/.release: $(VENV)/.tools
+	$(INSTALL) -e '.[release]'
 	touch $@
 
 $(VENV)/.tools: pyproject.toml $(PINS) | $(BIN)/pip
 	$(INSTALL) -e '.[demo,test,bench,dev]'
+	$(BIN)/fuse build
 	touch $@

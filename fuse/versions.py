@@ -17,6 +17,8 @@ import torch
 
 from fuse.errors import VersionError, describe
 
+DISTRIBUTION: Final = "torch-fuse"
+"""The name on the registry, where ``fuse`` is another project."""
 OLDEST: Final = {"torch": "2.11", "jax": "0.10"}
 """Older ones are refused; the same bounds as in pyproject.toml."""
 NEWEST: Final = {"torch": "2.15", "jax": "0.12"}

@@ -20,6 +20,7 @@ from fuse.backends.base import COMPILER_SECONDS, Backend, Chunk, CompileWorkers,
 from fuse.backends.decomposed import MOST_SIGNATURES, Decompositions
 from fuse.backends.functions import is_function, program_of
 from fuse.backends.xla import dispatch
+from fuse.backends.xla.cpu.kernels import KERNELS
 from fuse.backends.xla.cpu.platform import CpuPlatform
 from fuse.backends.xla.cpu.workers import CpuWorkers
 from fuse.backends.xla.executable import XlaExecutable
@@ -37,6 +38,8 @@ from fuse.trace.borders import Borders
 from fuse.trace.node import HostArg, Node, NumberArg
 from fuse.trace.signature import signature
 
+LIBRARIES: Final = {"kernels": KERNELS}
+"""The native libraries of the platforms, for whoever builds them before their first use."""
 _PASSING: Final = ("ABORTED", "CANCELLED", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED", "UNAVAILABLE")
 """Statuses of XLA's errors that say nothing of the program."""
 _OPTION: Final = "No such compile option"

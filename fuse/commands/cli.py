@@ -15,6 +15,7 @@ from fuse import __version__
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "aot": ("fuse.aot.command", "compile a program for a TPU on this machine, and report"),
+    "build": ("fuse.commands.build", "build the native libraries now, not at their first use"),
     "cache": ("fuse.commands.cache", "list, verify, prune, export and import compiled executables"),
     "coverage": (
         "fuse.commands.coverage",
@@ -41,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         print(
             f"fuse {options.command} needs {error.name}, which is not installed.\n"
-            f"  hint: pip install 'fuse[{extra}]'",
+            f"  hint: pip install 'torch-fuse[{extra}]'",
             file=sys.stderr,
         )
         return 1

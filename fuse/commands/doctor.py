@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import platform
 import re
@@ -12,8 +13,8 @@ import sys
 import sysconfig
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
 
@@ -26,7 +27,8 @@ from fuse.cache.permissions import private_folder
 from fuse.device import lazy
 from fuse.device.core import CORE
 from fuse.errors import FuseError
-from fuse.versions import numbers
+from fuse.native.build import Library
+from fuse.versions import DISTRIBUTION, numbers
 
 PYTHON = (3, 11)
 COMPILER_SECONDS = 60.0
@@ -49,13 +51,20 @@ class Finding:
 
 def main(arguments: Sequence[str]) -> int:
     """Print one line a check; 1 if anything is not in order, else 0."""
-    argparse.ArgumentParser(prog="fuse doctor", description=__doc__).parse_args(arguments)
-    in_order = True
+    parser = argparse.ArgumentParser(prog="fuse doctor", description=__doc__)
+    parser.add_argument("--json", action="store_true", help="print the same as a JSON document")
+    as_json = parser.parse_args(arguments).json
+    findings: list[Finding] = []
     for check in CHECKS:
         for finding in check():
-            print(finding, flush=True)
-            in_order &= finding.ok
-    print("\neverything is in order" if in_order else "\nsomething is not in order, see above")
+            findings.append(finding)
+            if not as_json:
+                print(finding, flush=True)
+    in_order = all(finding.ok for finding in findings)
+    if as_json:
+        print(json.dumps({"in_order": in_order, "findings": [*map(asdict, findings)]}, indent=2))
+    else:
+        print("\neverything is in order" if in_order else "\nsomething is not in order, see above")
     return 0 if in_order else 1
 
 
@@ -72,12 +81,26 @@ def python() -> list[Finding]:
 
 def packages() -> list[Finding]:
     """Every package that fuse requires, against the bounds of its own metadata."""
-    wanted = metadata.requires("fuse") or []
-    findings = [Finding("fuse", f"{fuse.__version__} ({Path(fuse.__file__).parent})")]
+    wanted = metadata.requires(DISTRIBUTION) or []
+    findings = [Finding(DISTRIBUTION, f"{fuse.__version__} ({Path(fuse.__file__).parent})")]
+    findings += _namesake()
     for requirement in wanted:
         if "extra ==" not in requirement:
             findings.append(_package(requirement))
     return findings
+
+
+def _namesake() -> list[Finding]:
+    """The registry's ``fuse``, another project whose files would lie in the same folder."""
+    try:
+        found = metadata.distribution("fuse")
+    except metadata.PackageNotFoundError:
+        return []
+    if found.read_text("INSTALLER") is None:  # a folder of sources, nothing that was installed
+        return []
+    value = f"fuse {found.version} is installed beside {DISTRIBUTION}, into the same folder"
+    hint = f"pip uninstall fuse, then pip install --force-reinstall --no-deps {DISTRIBUTION}"
+    return [Finding("fuse", value, False, hint)]
 
 
 def _package(requirement: str) -> Finding:
@@ -108,12 +131,14 @@ def autoload() -> list[Finding]:
         return [Finding("autoload", why, False, hint)]
     ok = hasattr(torch, "tpu")
     value = "torch.tpu is registered" if ok else "torch.tpu is missing"
-    hint = "install fuse with pip, and unset TORCH_DEVICE_BACKEND_AUTOLOAD=0"
+    hint = f"install {DISTRIBUTION} with pip, and unset TORCH_DEVICE_BACKEND_AUTOLOAD=0"
     return [Finding("autoload", value, ok, hint)]
 
 
 def compiler() -> list[Finding]:
     """The C++ compiler, by compiling a line of C++20 that includes Python's header."""
+    if all(library.shipped().exists() for library in _libraries().values()):
+        return [Finding("compiler", "not needed: the package brings its native libraries")]
     name = config.compiler()
     install = "install g++ 11 or newer (apt-get install g++), or name a compiler in CXX"
     if shutil.which(name) is None:
@@ -130,20 +155,38 @@ def compiler() -> list[Finding]:
     return findings
 
 
+def _libraries() -> Mapping[str, Library]:
+    """The native libraries by name; without JAX the core alone."""
+    try:
+        # Lazily: JAX may be what is not in order.
+        from fuse.commands.build import LIBRARIES  # noqa: PLC0415
+    except ImportError:
+        return {"core": CORE}
+    return LIBRARIES
+
+
 def _run(command: list[str], text: str = "") -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command, input=text, capture_output=True, text=True, timeout=COMPILER_SECONDS, check=False
     )
 
 
-def native_core() -> list[Finding]:
-    """The native core, which this builds where it has not been built yet."""
-    started = time.perf_counter()
-    try:
-        path = CORE.built()
-    except FuseError as error:
-        return [_failed("native core", error)]
-    return [Finding("native core", f"{path} ({time.perf_counter() - started:.1f} s)")]
+def native_libraries() -> list[Finding]:
+    """The native libraries; builds the core where that has not been done."""
+    findings = []
+    for name, library in _libraries().items():
+        what = f"native {name}"
+        if library is not CORE and not library.file().exists():
+            findings.append(Finding(what, "built at its first use, or by fuse build"))
+            continue
+        started = time.perf_counter()
+        try:
+            path = library.built()
+        except FuseError as error:
+            findings.append(_failed(what, error))
+        else:
+            findings.append(Finding(what, f"{path} ({time.perf_counter() - started:.1f} s)"))
+    return findings
 
 
 def settings() -> list[Finding]:
@@ -222,7 +265,7 @@ CHECKS: tuple[Callable[[], list[Finding]], ...] = (
     packages,
     autoload,
     compiler,
-    native_core,
+    native_libraries,
     settings,
     folders,
     devices,

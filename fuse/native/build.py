@@ -1,4 +1,4 @@
-"""Builds a library of C++ once, on the machine that uses it.
+"""Libraries of C++: those that a wheel brings, else built once, on the machine that uses them.
 
 The result is cached in a folder named after everything that it depends on: torch and
 Python versions, compiler, and the sources themselves. A build happens in a private
@@ -22,11 +22,12 @@ import sys
 import sysconfig
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import IO
+from typing import IO, TypeVar
 
 import torch
 
@@ -35,8 +36,12 @@ from fuse.errors import BuildError, describe
 
 HEADERS = Path(__file__).parent / "include"
 """What the libraries share."""
+SHIPPED = Path(__file__).parent / "shipped"
+"""Builds that a wheel brings (``make wheel``), each in a folder named after what it fits."""
 SECONDS = 3600.0
 """The longest that building a library may take: a compiler that hangs is ended."""
+ROOM = "make room there, or set FUSE_BUILD_DIR to a folder with some 100 MB"
+T = TypeVar("T")
 FLAGS = ("-std=c++20", "-O2", "-DNDEBUG", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra")
 
 
@@ -52,6 +57,7 @@ class Library:
             but for those that are units themselves.
         links: libraries of PyTorch that it needs.
         packages: Python packages whose folder ``include`` it needs.
+        interface: the version of what it needs of them, where a build may serve several of theirs.
     """
 
     label: str
@@ -59,33 +65,69 @@ class Library:
     units: tuple[str, ...]
     links: tuple[str, ...]
     packages: tuple[str, ...] = ()
+    interface: str = ""
 
     def file(self) -> Path:
         """Where it is, or will be: the folder is named after all that the build depends on."""
-        return config.build_dir() / self.digest() / "_core.so"
+        shipped = self.shipped()
+        return shipped if shipped.exists() else config.build_dir() / self.digest() / "_core.so"
+
+    def shipped(self) -> Path:
+        """Where it is if the installed package brings a build for this PyTorch and Python."""
+        return SHIPPED / self.fit() / "_core.so"
 
     def built(self) -> Path:
         """The shared library; builds it where there is none.
 
         Raises ``BuildError`` where no compiler is found, it fails, or it takes too long.
         """
-        target = self.file()
+        shipped = self.shipped()
+        return shipped if shipped.exists() else self._built_here()
+
+    def load(self, how: Callable[[Path], T]) -> T:
+        """What ``how`` makes of the shared library; builds it where there is none that loads.
+
+        Raises ``BuildError`` as ``built`` does, and what ``how`` raises.
+        """
+        try:
+            return how(self.built())
+        except (ImportError, OSError) as error:
+            if not self.shipped().exists():
+                raise
+            said = str(error).partition("\n")[0]
+            print(f"fuse: {self.label} of the wheel does not load: {said}", file=sys.stderr)
+        return how(self._built_here())
+
+    def _built_here(self) -> Path:
+        target = config.build_dir() / self.digest() / "_core.so"
         if target.exists():
             return target
         if shutil.which(config.compiler()) is None:
             raise BuildError(
                 describe(
                     f"the tpu device needs a C++ compiler, and {config.compiler()!r} was not found",
-                    hint="install one (apt-get install g++), or name yours in CXX",
+                    hint="install one (apt-get install g++), name yours in CXX, or install a wheel "
+                    f"that was made for PyTorch {torch.__version__.partition('+')[0]}",
                 )
             )
         return _build(self, target)
 
     def digest(self) -> str:
         """A name for the versions, the flags and the sources together."""
+        versions = map(importlib.metadata.version, self.packages)
+        return self._named([torch.__version__, sys.version, config.compiler(), *FLAGS, *versions])
+
+    def fit(self) -> str:
+        """A name for the sources and what can load their build: PyTorch and Python of one ABI.
+
+        PyTorch's builds for CPUs and for GPUs have one ABI for what is no kernel.
+        """
+        torch_version = torch.__version__.partition("+")[0]
+        return self._named([torch_version, str(sysconfig.get_config_var("SOABI")), self.interface])
+
+    def _named(self, versions: list[str]) -> str:
         digest = hashlib.sha256()
-        parts = [torch.__version__, sys.version, config.compiler(), *FLAGS]
-        parts += [sysconfig.get_platform(), *map(importlib.metadata.version, self.packages)]
+        parts = [sysconfig.get_platform(), *versions]
         for folder in (self.sources, HEADERS):
             files = (path for path in folder.rglob("*.*") if path.suffix in (".cpp", ".h"))
             for path in sorted(files):
@@ -99,14 +141,18 @@ def load_module(name: str, library: Library) -> ModuleType:
     """The extension module that ``library`` is, built first where no build of it exists."""
     if name in sys.modules:
         return sys.modules[name]
-    file = library.built()
+    module = library.load(lambda file: _load(name, file))
+    sys.modules[name] = module
+    return module
+
+
+def _load(name: str, file: Path) -> ModuleType:
     loader = importlib.machinery.ExtensionFileLoader(name, str(file))
     spec = importlib.util.spec_from_file_location(name, file, loader=loader)
     if spec is None:
         raise BuildError(f"{file} is no extension module")
     module = importlib.util.module_from_spec(spec)
     loader.exec_module(module)
-    sys.modules[name] = module
     return module
 
 
@@ -120,11 +166,21 @@ def _build(library: Library, target: Path) -> Path:
 
 
 def _build_alone(library: Library, target: Path) -> None:
-    print(f"fuse: building {library.label}, once, about half a minute ...", file=sys.stderr)
+    other = f"what the wheel brings is for another PyTorch than {torch.__version__}: "
+    why = other if SHIPPED.exists() else ""
+    what = f"building {library.label}, once, about half a minute ..."
+    print(f"fuse: {why}{what}", file=sys.stderr)
     started = time.perf_counter()
-    # In the target's own folder, so that the final rename stays within one file system.
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix="build-") as folder:
-        os.replace(_compile(library, Path(folder)), target)
+    # In the target's own folder, so that the final rename stays within one file system. Others in
+    # there are left of builds that were killed: whoever builds holds the lock.
+    for left in target.parent.glob("build-*"):
+        shutil.rmtree(left, ignore_errors=True)
+    try:
+        with tempfile.TemporaryDirectory(dir=target.parent, prefix="build-") as folder:
+            os.replace(_compile(library, Path(folder)), target)
+    except OSError as error:
+        what = f"building {library.label} in {target.parent} failed: {error}"
+        raise BuildError(describe(what, hint=ROOM)) from error
     seconds = time.perf_counter() - started
     print(f"fuse: built {library.label} in {seconds:.0f} s ({target})", file=sys.stderr)
 
@@ -245,9 +301,10 @@ def _check(library: Library, job: _Job) -> None:
         job.output.seek(0)
         text = job.output.read().decode(errors="replace")
         errors = [line for line in text.splitlines() if "error" in line][:8] or text[-800:]
+        hint = f"check that {config.compiler()} knows C++20 (g++ 11 or newer)"
         raise BuildError(
             describe(
                 f"building {library.label} failed in {job.unit}:\n{errors}",
-                hint=f"check that {config.compiler()} knows C++20 (g++ 11 or newer)",
+                hint=ROOM if "No space left" in text else hint,
             )
         )

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import json
 from pathlib import Path
 
 import pytest
 
 from fuse.commands import cli, doctor
+from fuse.commands.build import LIBRARIES
+from fuse.native import build
 
 
 def line(output: str, what: str) -> str:
@@ -23,12 +26,51 @@ def test_everything_is_in_order(
     assert cli.main(["doctor"]) == 0
     output = capsys.readouterr().out
     assert "BAD" not in output
-    for what in ("python", "torch", "jax ", "jaxlib", "numpy", "compiler", "native core"):
+    for what in ("python", "torch ", "jax ", "jaxlib", "numpy", "compiler", "native core"):
         assert line(output, what).startswith("ok   ")
     assert line(output, "device tpu:0").endswith("computes")
     assert "JAX" in line(output, "dispatch")
     assert str(tmp_path) in line(output, "cache folder")
     assert (tmp_path / "deep" / "cache").stat().st_mode & 0o777 == 0o700
+
+
+def test_as_json_it_says_the_same(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(doctor, "CHECKS", (doctor.python, doctor.settings))
+    monkeypatch.setenv("FUSE_MODE", "fast")
+    assert doctor.main(["--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert document["in_order"] is False
+    found = {finding["what"]: finding for finding in document["findings"]}
+    assert found["python"]["ok"] and "use one of debug" in found["mode"]["hint"]
+
+
+def test_another_project_of_that_name_is_said(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder = tmp_path / "fuse-3.1.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Name: fuse\nVersion: 3.1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert all(finding.ok for finding in doctor.packages())
+    (folder / "INSTALLER").write_text("pip\n")
+    (bad,) = (finding for finding in doctor.packages() if not finding.ok)
+    assert "fuse 3.1 is installed beside torch-fuse" in bad.value
+    assert "pip uninstall fuse" in bad.hint
+
+
+def test_no_compiler_is_needed_where_the_package_brings_the_builds(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("CXX", "no-such-c++")
+    monkeypatch.setattr(build, "SHIPPED", tmp_path)
+    for library in LIBRARIES.values():
+        library.shipped().parent.mkdir()
+        library.shipped().touch()
+    (found,) = doctor.compiler()
+    assert found.ok and "not needed" in found.value
+    assert all(finding.ok for finding in doctor.native_libraries())
 
 
 @pytest.mark.parametrize(
@@ -65,9 +107,12 @@ def test_what_is_not_in_order_is_named_with_its_hint(
     assert "something is not in order" in output
 
 
-def test_a_missing_compiler_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_compiler_names_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("CXX", "no-such-c++")
-    (finding,) = doctor.native_core()
+    monkeypatch.setattr(build, "SHIPPED", tmp_path)
+    finding = doctor.native_libraries()[0]
     assert not finding.ok
     assert "'no-such-c++' was not found" in finding.value
     assert "apt-get install g++" in finding.hint
@@ -132,7 +177,7 @@ def test_a_missing_optional_package_names_the_extra(
 
     monkeypatch.setattr(importlib, "import_module", missing)
     assert cli.main(["demo"]) == 1
-    assert "pip install 'fuse[demo]'" in capsys.readouterr().err
+    assert "pip install 'torch-fuse[demo]'" in capsys.readouterr().err
 
 
 def test_an_interrupt_ends_a_command_like_a_signal(monkeypatch: pytest.MonkeyPatch) -> None:

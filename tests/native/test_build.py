@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import os
+import shutil
 import signal
 import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from fuse.device.core import CORE
 from fuse.errors import BuildError
@@ -89,6 +93,47 @@ def test_what_a_build_depends_on_is_in_its_folders_name(monkeypatch: pytest.Monk
     monkeypatch.undo()
     monkeypatch.setenv("CXX", "clang++")
     assert CORE.digest() != before
+
+
+def test_a_build_that_the_package_brings_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it fits PyTorch and Python; another one is built, in a sentence."""
+    built = CORE.built()
+    monkeypatch.setattr(build, "SHIPPED", tmp_path)
+    CORE.shipped().parent.mkdir()
+    shutil.copyfile(built, CORE.shipped())
+    monkeypatch.setattr(build, "_compile", None)
+    assert CORE.built() == CORE.shipped() == CORE.file()
+    before = CORE.shipped()
+    monkeypatch.setattr(torch, "__version__", torch.__version__.partition("+")[0] + "+cu999")
+    assert CORE.built() == before  # of one ABI
+    monkeypatch.setattr(torch, "__version__", "2.99.0")
+    assert CORE.shipped() != before
+
+
+def test_a_build_that_does_not_load_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What the package brings may have been made for a PyTorch of another ABI."""
+    built = CORE.built()
+    monkeypatch.setattr(build, "SHIPPED", tmp_path)
+    CORE.shipped().parent.mkdir()
+    CORE.shipped().write_bytes(b"no library")
+    assert CORE.load(lambda file: ctypes.CDLL(str(file)) and file) == built
+    said = capsys.readouterr().err
+    assert "the native core of the wheel does not load: " in said and "file too short" in said
+
+
+def test_no_room_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FUSE_BUILD_DIR", str(tmp_path))
+
+    def full(library: build.Library, folder: Path) -> Path:
+        raise OSError(errno.ENOSPC, "No space left on device", str(folder))
+
+    monkeypatch.setattr(build, "_compile", full)
+    with pytest.raises(BuildError, match=r"No space left(.|\n)*hint: make room there, or set FUSE"):
+        CORE.built()
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ TEXT = (Path(__file__).parents[2] / "docs" / "targets.md").read_text()
 
 @pytest.mark.skipif(
     importlib.util.find_spec("libtpu") is None,
-    reason="the examples need libtpu, 0.7 GB: pip install 'fuse[tpu]'",
+    reason="the examples need libtpu, 0.7 GB: pip install 'torch-fuse[tpu]'",
 )
 @pytest.mark.parametrize("example", re.findall(r"```python\n(.*?)```", TEXT, re.S))
 def test_an_example_runs(example: str, capsys: pytest.CaptureFixture[str]) -> None:

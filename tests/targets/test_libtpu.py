@@ -26,7 +26,7 @@ from tests.trace.drawing import Drawing
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("libtpu") is None,
-    reason="needs libtpu, the TPU's compiler, 0.7 GB: pip install 'fuse[tpu]'",
+    reason="needs libtpu, the TPU's compiler, 0.7 GB: pip install 'torch-fuse[tpu]'",
 )
 
 

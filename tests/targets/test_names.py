@@ -56,7 +56,7 @@ def test_without_libtpu_the_error_says_what_to_install(monkeypatch: pytest.Monke
         return known(name)
 
     monkeypatch.setattr(targets.importlib.metadata, "version", missing)
-    with pytest.raises(ConfigError, match=r"pip install 'fuse\[tpu\]'; no TPU is needed"):
+    with pytest.raises(ConfigError, match=r"pip install 'torch-fuse\[tpu\]'; no TPU is needed"):
         fuse.compile_for("v5e", lambda: None)
 
 

@@ -9,6 +9,7 @@ terms.
 from __future__ import annotations
 
 import ctypes
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -19,7 +20,14 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 
-from fuse.native.build import Library
+from fuse.native.build import Library, headers_of
+
+
+def _ffi_version() -> str:
+    """The version of XLA's interface for custom calls, which changes less often than jaxlib's."""
+    text = (headers_of("jaxlib") / "xla/ffi/api/c_api.h").read_text()
+    return ".".join(re.findall(r"#define XLA_FFI_API_M(?:AJOR|INOR) (\d+)", text))
+
 
 KERNELS: Final = Library(
     label="the kernels for XLA's CPU platform",
@@ -34,6 +42,7 @@ KERNELS: Final = Library(
     ),
     links=("torch_cpu", "c10"),
     packages=("jaxlib",),
+    interface=_ffi_version(),
 )
 TARGETS: Final = (
     "attention",
@@ -54,7 +63,7 @@ def register() -> None:
     """Build the handlers where that has not been done, and make them known to XLA."""
     if _registered:
         return
-    handlers = ctypes.CDLL(str(KERNELS.built()))
+    handlers = KERNELS.load(lambda file: ctypes.CDLL(str(file)))
     for target in TARGETS:
         handler = jax.ffi.pycapsule(getattr(handlers, f"fuse_{target}"))
         jax.ffi.register_ffi_target(f"fuse_{target}", handler, platform="cpu")

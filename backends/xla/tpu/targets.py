@@ -122,6 +122,6 @@ def libtpu_version() -> str:
         raise ConfigError(
             describe(
                 "compiling for a TPU needs libtpu, the TPU's compiler, which is not installed",
-                hint="pip install 'fuse[tpu]'; no TPU is needed",
+                hint="pip install 'torch-fuse[tpu]'; no TPU is needed",
             )
         ) from error
