@@ -22,7 +22,8 @@ BACKENDS ?= all
 NATIVE := $(wildcard tests/cpp/*.cpp tests/cpp/*.h fuse/device/csrc/*/* fuse/native/include/* backends/xla/cpu/csrc/* \
 	fuse/distributed/csrc/*/*)
 
-.PHONY: help demo test test-slow test-lanes lanes-skipped test-sanitized fuzz mutants smoke clients op-coverage check tidy wheel check-wheel format bench clean
+.PHONY: help demo test test-slow test-lanes lanes-skipped test-sanitized fuzz mutants smoke clients op-coverage \
+	docs docs-here check tidy wheel check-wheel format bench clean
 .DEFAULT_GOAL := help
 
 help:
@@ -36,6 +37,7 @@ help:
 	@echo "make smoke   install, then run a part of the tests; for PINS=constraints-newest.txt"
 	@echo "make clients train and serve with other libraries: docs/clients.md; an environment of its own"
 	@echo "make op-coverage  compare with PyTorch's CPU, operator by operator: docs/op-coverage.md"
+	@echo "make docs    build the documentation: open build/site/index.html"
 	@echo "make check   formatting, lint, types and import rules"
 	@echo "make tidy    clang-tidy over the C++, some minutes: .clang-tidy has the checks"
 	@echo "make wheel   make a wheel with the native libraries inside, and an sdist; make check-wheel tries them"
@@ -125,6 +127,17 @@ clients-here: $(VENV)/.tools
 op-coverage: $(VENV)/.tools
 	$(BIN)/fuse coverage --mode $(MODES) --backend $(BACKENDS) $(if $(JOBS),--jobs $(JOBS)) $(FRESH)
 
+# The site, with tools of its own in .venv-docs. A dead link, a page outside the navigation, and a
+# public name without a docstring are errors. The reference is read from the sources, laid out as they
+# are installed; nothing is imported. Its theme says on every build that it has a successor, unless told.
+SITE_SOURCES := build/site-sources
+docs:
+	$(MAKE) docs-here VENV=.venv-docs
+docs-here: $(VENV)/.docs
+	rm -rf $(SITE_SOURCES) && mkdir -p $(SITE_SOURCES)
+	cp -r fuse $(SITE_SOURCES)/fuse && cp -r backends cache $(SITE_SOURCES)/fuse/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 check: $(VENV)/.tools
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/ruff check $(SOURCES)
@@ -179,4 +192,11 @@ $(VENV)/.release: $(VENV)/.tools
 $(VENV)/.tools: pyproject.toml $(PINS) | $(BIN)/pip
 	$(INSTALL) -e '.[demo,test,bench,dev]'
 	$(BIN)/fuse build
+	touch $@
+
+# Without the package: torch and JAX are not needed to read its sources.
+EXTRA = import sys, tomllib; \
+	print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"][sys.argv[1]])
+$(VENV)/.docs: pyproject.toml $(PINS) | $(BIN)/pip
+	$(INSTALL) $$($(BIN)/python -c '$(EXTRA)' docs)
 	touch $@

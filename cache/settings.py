@@ -11,6 +11,7 @@ from fuse.errors import ConfigError
 
 Mode = Literal["on", "off", "read-only", "only"]
 MODES: tuple[str, ...] = get_args(Mode)
+"""The values of ``CacheSettings.mode``."""
 MIN_SECRET_BYTES = 16
 
 

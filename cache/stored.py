@@ -77,7 +77,7 @@ class StoredTier:
 
         Raises:
             TierBypassError: the tier does not answer now, or not in time.
-            OSError, or whatever ``action`` raises.
+            OSError: or whatever else ``action`` raises.
         """
         return self.breaker.run(partial(action, *args, **kwargs))
 
@@ -87,7 +87,7 @@ class StoredTier:
         Raises:
             EntryRejectedError: what is stored must not be used; it is gone afterwards when
                 the tier discards.
-            OSError, or what a remote store's driver raises.
+            OSError: or what a remote store's driver raises.
         """
         try:
             blob = self.store.read(digest)

@@ -22,7 +22,18 @@ def set_mode(mode: str, *, check: str | None = None) -> None:
             executable without waiting; Fused records, plans and fuses.
         check: ``"nan"`` makes Debug stop at the first non-finite floating-point result.
 
-    Raises ``ConfigError`` for an unknown mode or check.
+    Raises:
+        ConfigError: there is no such mode or check.
+
+    Example:
+        ```python
+        fuse.set_mode("debug", check="nan")
+        try:
+            torch.zeros(2, device="tpu").log()
+        except RuntimeError as error:
+            print(type(error).__name__)  # NonFiniteError
+        fuse.set_mode("fused")
+        ```
     """
     config.choice("mode", mode, config.MODES)
     if check is not None:
@@ -33,20 +44,33 @@ def set_mode(mode: str, *, check: str | None = None) -> None:
 
 
 def get_mode() -> str:
-    """The current mode's name."""
+    """The current mode's name: ``debug``, ``strict`` or ``fused``; starts nothing."""
     return lazy.engine().mode if lazy.is_initialised() else config.mode()
 
 
 def set_backend(name: str) -> None:
     """Choose the backend for the whole process; every tensor keeps its value.
 
-    Raises ``ConfigError`` for an unknown name.
+    Args:
+        name: ``xla``, ``numpy`` (slow: the readable definition of every operator), or
+            ``module:function``, which returns a ``fuse.backends.base.Backend``.
+
+    Raises:
+        ConfigError: there is no such backend.
+
+    Example:
+        ```python
+        x = torch.arange(3.0, device="tpu")
+        fuse.set_backend("numpy")
+        print((x * 2).tolist())  # [0.0, 2.0, 4.0]
+        fuse.set_backend("xla")
+        ```
     """
     lazy.switch_backend(name)
 
 
 def get_backend() -> str:
-    """The current backend's name."""
+    """The current backend's name, as ``set_backend`` takes it; starts nothing."""
     return lazy.engine().backend.name if lazy.is_initialised() else config.backend()
 
 
@@ -113,19 +137,70 @@ class _EagerMode(Generic[Model]):
 
 
 class FusedEager(_EagerMode[Model]):
-    """Fused Eager for a block, or around a model: ``with FusedEager(model) as m: m(x)``."""
+    """Fused Eager for a block, or around a model: records, plans and fuses.
+
+    Around a model, its parameters and buffers live on the device inside the block, tensors in calls
+    are moved there, and on exit the model is back where it came from, with its new values: the same
+    tensors, changed in place. Results stay on the device. Modes nest and may be entered again; on
+    exit the mode, the check and the backend of before come back.
+
+    Args:
+        model: what runs on the device in the block; a ``torch.nn.Module``, or anything callable.
+        backend: the block's backend; the current one where none is given.
+        check: as for ``set_mode``.
+
+    Raises:
+        ConfigError: there is no such backend, or, on entering, no such check.
+
+    Example:
+        ```python
+        model = torch.nn.Linear(8, 2)  # on the CPU
+        with fuse.FusedEager(model) as m:
+            y = m(torch.ones(4, 8))  # float32[4, 2] on the device
+        print(y.device, model.weight.device)  # tpu:0 cpu
+        ```
+    """
 
     mode = "fused"
 
 
 class StrictEager(_EagerMode[Model]):
-    """Strict Eager for a block, or around a model."""
+    """Strict Eager for a block, or around a model: one operation an executable, without waiting.
+
+    What fusing changes is seen by running once so. Otherwise it is as ``FusedEager``.
+
+    Args:
+        model: what runs on the device in the block.
+        backend: the block's backend; the current one where none is given.
+        check: as for ``set_mode``.
+
+    Raises:
+        ConfigError: there is no such backend, or, on entering, no such check.
+    """
 
     mode = "strict"
 
 
 class DebugEager(_EagerMode[Model]):
-    """Debug Eager for a block, or around a model; ``check="nan"`` stops at a non-finite result."""
+    """Debug Eager for a block, or around a model: runs one operation, waits, and checks indices.
+
+    An error is raised at the operation and line that made it. Otherwise it is as ``FusedEager``.
+
+    Args:
+        model: what runs on the device in the block.
+        backend: the block's backend; the current one where none is given.
+        check: ``"nan"`` stops at the first non-finite floating-point result.
+
+    Raises:
+        ConfigError: there is no such backend, or, on entering, no such check.
+        NonFiniteError: in the block, with ``check="nan"``.
+
+    Example:
+        ```python
+        with fuse.DebugEager(check="nan"):
+            y = torch.ones(3, device="tpu").log()  # zeros: nothing to say
+        ```
+    """
 
     mode = "debug"
 

@@ -77,8 +77,16 @@ class TargetReport(Page):
         """Write a bundle of everything that was compiled for the target, with plans.
 
         ``fuse cache import`` reads it on a host of the target, which then compiles none of it.
-        Return the path. Raises ``OSError`` where it cannot be written, ``ConfigError`` where
-        the cache is off.
+
+        Args:
+            path: the file to write, which is replaced.
+
+        Returns:
+            The path.
+
+        Raises:
+            OSError: it cannot be written.
+            ConfigError: the cache is off.
         """
         target = Path(path)
         cache = lazy.engine().executables.cache
@@ -102,16 +110,30 @@ def compile_for(
     """Call ``fn(*args, **kwargs)`` three times, and compile the last call for ``target``.
 
     The calls really happen, on this machine, with its CPU's results. Their traces are planned as
-    on the target, and every chunk is compiled for it beside the program.
+    on the target, and every chunk is compiled for it beside the program. It needs the TPU's own
+    compiler, ``pip install "torch-fuse[tpu]"``, and no TPU.
 
     Args:
         target: v4, v5e, v5p, v6e or tpu7x (one chip), or a topology such as ``v5e:4x4``.
         fn: a step of a program, which may have run before or not; what it raises is raised here.
+        args: positional arguments of ``fn``.
         advice: whether to look for advice, which compiles chunks in other ways as well; no
             argument of ``fn``.
+        kwargs: named arguments of ``fn``.
+
+    Returns:
+        What the call costs there: ``print`` it, ``save`` it as a page, or ``pack`` what was
+        compiled. What the compiler refuses is in ``failures``, and no error.
 
     Raises:
         ConfigError: there is no such target, or libtpu is not installed.
+
+    Example:
+        ```python
+        x = torch.ones(64, 64, device="tpu")
+        report = fuse.compile_for("v5e", lambda: (x @ x).relu().sum())
+        print(report.launches)  # 1
+        ```
     """
     targeted = open_target(target)
     core, engine = lazy.core(), lazy.engine()

@@ -34,12 +34,19 @@ def _lazy_init() -> None:
 
 
 def init() -> None:
-    """Start the device now instead of at its first use."""
+    """Start the device now instead of at its first use.
+
+    It builds or loads the native core, and starts the backend. Once started, it does nothing.
+
+    Raises:
+        BuildError: the native core can be neither built nor loaded.
+        VersionError: PyTorch or JAX is too old.
+    """
     _lazy_init()
 
 
 def is_initialized() -> bool:
-    """Whether the device has been started."""
+    """Whether the device has been started; starts nothing."""
     return lazy.is_initialised()
 
 
@@ -106,23 +113,42 @@ def _index(which: Which) -> int:
 
 
 def current_device() -> int:
-    """The calling thread's current device index."""
+    """The calling thread's current device.
+
+    Returns:
+        Its index; 0 before the device has been started, and starts nothing.
+    """
     if not lazy.is_initialised():
         return 0
     return lazy.core().get_device()
 
 
 def set_device(device: Which) -> None:
-    """Make ``device`` (index, string or ``torch.device``) the calling thread's current one."""
+    """Make a device the calling thread's current one; starts the device.
+
+    Args:
+        device: index, string or ``torch.device``. ``None``, and one without an index, is the
+            current one.
+
+    Raises:
+        RuntimeError: there is no device of this index.
+    """
     _lazy_init()
     lazy.core().set_device(_index(device))
 
 
 class device:  # noqa: N801  (the name PyTorch looks for)
-    """Context manager: a current device for the block."""
+    """Context manager: a current device for the block, the calling thread's."""
 
     def __init__(self, which: Which) -> None:
-        """``which`` is an index, a string, a ``torch.device`` or ``None``; -1 changes nothing."""
+        """What the block's device is; entering it starts the device.
+
+        Args:
+            which: index, string or ``torch.device``; ``None`` is the current one, -1 no change.
+
+        Raises:
+            RuntimeError: on entering, where there is no device of this index.
+        """
         self.idx = _index(which)
         self.prev_idx = -1
 
@@ -149,29 +175,60 @@ _maybe_exchange_device = _exchange_device
 
 
 def get_device_name(which: Which = None) -> str:
-    """The platform's own name of a device, for example ``cpu`` or ``NVIDIA H200``."""
+    """The platform's own name of a device, for example ``cpu`` or ``NVIDIA H200``; starts it.
+
+    Args:
+        which: not read: the devices of a platform are alike.
+    """
     _lazy_init()
     return lazy.engine().backend.device_name()
 
 
 def get_device_capability(which: Which = None) -> tuple[int, int]:
-    """A version pair, for programs that ask; XLA hides the real one."""
+    """A version pair, for programs that ask; XLA hides the real one.
+
+    Args:
+        which: not read.
+
+    Returns:
+        ``(1, 0)``.
+    """
     return (1, 0)
 
 
 def synchronize(which: Which = None) -> None:
-    """Hand on what is recorded and wait until everything has run. Errors surface here."""
+    """Hand on what is recorded and wait until everything has run. Errors surface here.
+
+    Before the device has been started there is nothing to wait for.
+
+    Args:
+        which: not read: all devices are waited for.
+
+    Raises:
+        ExecutionError: a chunk failed; the text names its operations and your lines.
+
+    Example:
+        ```python
+        x = torch.ones(3, device="tpu")
+        y = x + 1  # written down
+        torch.tpu.synchronize()  # computed
+        ```
+    """
     if lazy.is_initialised():
         lazy.core().synchronize()
 
 
 def is_bf16_supported(including_emulation: bool = True) -> bool:
-    """Whether bfloat16 works: yes."""
+    """Whether bfloat16 works: yes.
+
+    Args:
+        including_emulation: whether a dtype counts that is computed by another; it changes nothing.
+    """
     return True
 
 
 def get_amp_supported_dtype() -> list[torch.dtype]:
-    """Dtypes that autocast may lower to."""
+    """Dtypes that ``torch.autocast("tpu")`` may lower to: bfloat16 and float16."""
     return [torch.bfloat16, torch.float16]
 
 
@@ -191,7 +248,16 @@ class Stream(torch.Stream):
     """
 
     def __new__(cls, device: Which = None, priority: int = 0, **kwargs: Any) -> Stream:
-        """A stream on ``device``; the device has no priorities."""
+        """A stream on a device; starts the device.
+
+        Args:
+            device: index, string or ``torch.device``; ``None`` is the current one.
+            priority: not read: the device has no priorities.
+            kwargs: what PyTorch itself gives, to make the object of a stream that there is.
+
+        Raises:
+            RuntimeError: there is no device of this index.
+        """
         _lazy_init()
         if "stream_id" in kwargs:
             return super().__new__(cls, **kwargs)
@@ -202,28 +268,50 @@ class Event(torch.Event):
     """A point on a stream; complete once what was recorded on it before has run.
 
     Recording one neither hands on nor waits, unless it times: it remembers the position.
+    PyTorch's ``elapsed_time`` takes events of the class ``torch.Event`` only, no derived ones such
+    as these: make those that time by ``torch.Event("tpu", enable_timing=True)``.
     """
 
     def __new__(cls, enable_timing: bool = False, blocking: bool = False) -> Event:
-        """An event, which times if asked to."""
+        """An event, which is on no stream yet; starts the device.
+
+        Args:
+            enable_timing: whether it has a time.
+            blocking: as ``torch.Event`` takes it.
+        """
         _lazy_init()
         return super().__new__(cls, device="tpu", enable_timing=enable_timing, blocking=blocking)
 
     def record(self, stream: torch.Stream | None = None) -> Event:  # type: ignore[override]
-        """Remember the present position of a stream, the current one's; returns the event."""
+        """Remember the present position of a stream.
+
+        Args:
+            stream: the stream; ``None`` is the calling thread's current one.
+
+        Returns:
+            The event itself.
+        """
         super().record(stream)
         return self
 
 
 def current_stream(which: Which = None) -> torch.Stream:
-    """The calling thread's current stream."""
+    """The calling thread's current stream; starts the device.
+
+    Args:
+        which: the device; ``None`` is the current one.
+    """
     _lazy_init()
     found = torch.accelerator.current_stream(_index(which))
     return _as_stream(found, found.stream_id)
 
 
 def default_stream(which: Which = None) -> torch.Stream:
-    """The stream on which the first thread that used the device began."""
+    """The stream on which the first thread that used the device began; starts the device.
+
+    Args:
+        which: the device; ``None`` is the current one.
+    """
     _lazy_init()
     return _as_stream(torch.accelerator.current_stream(_index(which)), 0)
 
@@ -234,7 +322,19 @@ def _as_stream(like: torch.Stream, number: int) -> torch.Stream:
 
 @contextlib.contextmanager
 def stream(chosen: torch.Stream | None) -> Iterator[None]:
-    """Run the block on ``chosen``, and on its device; ``None`` changes nothing."""
+    """Context manager: run the block on a stream, and on its device.
+
+    Args:
+        chosen: the stream; ``None`` changes nothing.
+
+    Example:
+        ```python
+        side = torch.tpu.Stream()
+        with torch.tpu.stream(side):
+            y = torch.ones(3, device="tpu") * 2
+        print(y.sum().item())  # 6.0
+        ```
+    """
     if chosen is None:
         yield
         return
@@ -248,7 +348,11 @@ def stream(chosen: torch.Stream | None) -> Iterator[None]:
 
 
 def set_stream(chosen: torch.Stream | None) -> None:
-    """Make a stream the calling thread's current one; ``None`` changes nothing."""
+    """Make a stream the calling thread's current one.
+
+    Args:
+        chosen: the stream; ``None`` changes nothing.
+    """
     if chosen is not None:
         torch.accelerator.set_stream(chosen)
 
@@ -261,13 +365,24 @@ def _default(which: Which) -> torch.Generator:
 
 
 def default_generators() -> tuple[torch.Generator, ...]:
-    """The generator of every device, which operators use where none is given."""
+    """The generator of every device, which operators use where none is given; starts the device.
+
+    Returns:
+        One ``torch.Generator`` a device, by index. They draw the same numbers in every mode, and
+        other ones than the CPU's.
+    """
     _lazy_init()
     return lazy.generators()
 
 
 def manual_seed(seed: int) -> None:
-    """Seed the current device's generator. Before the first use it is remembered."""
+    """Seed every device's generator, as ``torch.manual_seed`` does too.
+
+    Before the first use of the device the seed is remembered, and starts nothing.
+
+    Args:
+        seed: any integer that ``torch.Generator.manual_seed`` takes.
+    """
     if not lazy.is_initialised():
         lazy.remember_seed(int(seed))
         return
@@ -276,35 +391,71 @@ def manual_seed(seed: int) -> None:
 
 
 def manual_seed_all(seed: int) -> None:
-    """Seed every device's generator."""
+    """Seed every device's generator; the same as ``manual_seed``.
+
+    Args:
+        seed: any integer that ``torch.Generator.manual_seed`` takes.
+    """
     manual_seed(seed)
 
 
 def seed() -> int:
-    """Seed the current generator from the operating system; returns the seed."""
+    """Seed the current device's generator from the operating system; starts the device.
+
+    Returns:
+        The seed.
+    """
     return int(_default(None).seed())
 
 
 def seed_all() -> None:
-    """Seed every generator from the operating system."""
+    """Seed every device's generator from the operating system; starts the device."""
     for generator in default_generators():
         generator.seed()
 
 
 def initial_seed() -> int:
-    """The current generator's seed."""
+    """The seed of the current device's generator; starts the device."""
     return int(_default(None).initial_seed())
 
 
 def get_rng_state(which: Which = "tpu") -> torch.Tensor:
-    """The generator's state: 16 bytes, seed and offset, a CPU uint8 tensor; starts nothing."""
+    """The state of a device's generator.
+
+    Before the first use of the device it is the state that the generators will start with, and
+    nothing is started.
+
+    Args:
+        which: the device; one without an index is the current one.
+
+    Returns:
+        A CPU tensor, uint8[16]: seed and offset, a copy.
+
+    Example:
+        ```python
+        state = torch.tpu.get_rng_state()
+        a = torch.rand(4, device="tpu")
+        torch.tpu.set_rng_state(state)
+        assert torch.equal(a, torch.rand(4, device="tpu"))
+        ```
+    """
     if not lazy.is_initialised():
         return lazy.random_state()
     return _default(which).get_state()
 
 
 def set_rng_state(state: torch.Tensor, which: Which = "tpu") -> None:
-    """Restore a state from ``get_rng_state``. Before the first use it is remembered."""
+    """Restore a state from ``get_rng_state``.
+
+    Before the first use of the device it is remembered, for every device.
+
+    Args:
+        state: a CPU tensor, uint8[16], which is copied.
+        which: the device; one without an index is the current one.
+
+    Raises:
+        RuntimeError: the tensor is no such state.
+    """
     if not lazy.is_initialised():
         lazy.remember_random(state)
         return
@@ -312,12 +463,24 @@ def set_rng_state(state: torch.Tensor, which: Which = "tpu") -> None:
 
 
 def get_rng_state_all() -> list[torch.Tensor]:
-    """The states of every device's generator, as ``get_rng_state`` gives one."""
+    """The state of every device's generator; starts the device.
+
+    Returns:
+        CPU tensors, uint8[16], by index, as ``get_rng_state`` gives one.
+    """
     return [generator.get_state() for generator in default_generators()]
 
 
 def set_rng_state_all(states: Iterable[torch.Tensor]) -> None:
-    """Restore states from ``get_rng_state_all``."""
+    """Restore states from ``get_rng_state_all``; starts the device.
+
+    Args:
+        states: one for each device, by index.
+
+    Raises:
+        ValueError: there are more or fewer than devices.
+        RuntimeError: one of them is no state.
+    """
     for generator, state in zip(default_generators(), states, strict=True):
         generator.set_state(state)
 
@@ -326,28 +489,54 @@ def set_rng_state_all(states: Iterable[torch.Tensor]) -> None:
 
 
 def memory_allocated(which: Which = None) -> int:
-    """Bytes behind live storages of the device."""
+    """Bytes behind live storages of the device; starts nothing.
+
+    What is recorded counts as allocated, whether or not it has been computed.
+
+    Args:
+        which: not read: the bytes are those of all devices.
+    """
     return lazy.core().memory()[0] if lazy.is_initialised() else 0
 
 
 def max_memory_allocated(which: Which = None) -> int:
-    """The highest ``memory_allocated`` since the start or the last reset."""
+    """The highest ``memory_allocated`` since the start or ``reset_peak_memory_stats``.
+
+    Args:
+        which: not read: the bytes are those of all devices.
+    """
     return lazy.core().memory()[1] if lazy.is_initialised() else 0
 
 
 def reset_peak_memory_stats(which: Which = None) -> None:
-    """Start ``max_memory_allocated`` from the present."""
+    """Start ``max_memory_allocated`` from the present.
+
+    Args:
+        which: not read: it is all devices'.
+    """
     if lazy.is_initialised():
         lazy.core().reset_peak()
 
 
 def memory_reserved(which: Which = None) -> int:
-    """Same as ``memory_allocated``: the backend keeps no pool that fuse sees."""
+    """Same as ``memory_allocated``: the backend keeps no pool that fuse sees.
+
+    Args:
+        which: not read.
+    """
     return memory_allocated(which)
 
 
 def memory_stats(which: Which = None) -> dict[str, int]:
-    """Bytes and storages alive, and the peak."""
+    """Bytes and storages alive, and the peak, under PyTorch's names; starts nothing.
+
+    Args:
+        which: not read: the numbers are those of all devices.
+
+    Returns:
+        ``allocated_bytes.all.current``, ``allocated_bytes.all.peak`` and
+        ``allocation.all.current``, which counts storages.
+    """
     allocated, peak, storages = lazy.core().memory() if lazy.is_initialised() else (0, 0, 0)
     return {
         "allocated_bytes.all.current": allocated,
@@ -357,11 +546,20 @@ def memory_stats(which: Which = None) -> dict[str, int]:
 
 
 def memory_summary(which: Which = None, abbreviated: bool = False) -> str:
-    """``memory_stats`` as text."""
+    """``memory_stats`` as text, a line a number.
+
+    Args:
+        which: not read.
+        abbreviated: not read: the text is short as it is.
+    """
     stats = memory_stats(which)
     return "\n".join(f"{name:32s} {value:>16,d}" for name, value in stats.items())
 
 
 def empty_cache() -> None:
-    """Let go of what nobody holds: hands on the recorded trace, whose inputs it keeps."""
+    """Let go of what nobody holds: hands on the recorded trace, whose inputs it keeps, and waits.
+
+    Raises:
+        ExecutionError: as ``synchronize`` does.
+    """
     synchronize()

@@ -48,12 +48,15 @@ class Captured:
 def capture(step: Callable[[], object], keep: bool = False, copy: bool = True) -> Captured:
     """Run ``step`` once, and return what it did as one program.
 
-    With ``keep`` also what this rank gave it and got: host arrays, or with ``copy=False`` the
-    backend's own, some of which the step has consumed: they say what is the same from step to step.
-
     Its collectives have to be calls on whole tensors of the device by all ranks of the default
     group, and go by JAX's runtime: on a TPU or GPU always. On the CPU ``FUSE_COLLECTIVES=xla``
     asks for it; ``FUSE_TIER=compiled`` keeps PyTorch's kernels out.
+
+    Args:
+        step: what is run; what it returns is dropped, what it raises is raised here.
+        keep: whether to hold what this rank gave the program and got.
+        copy: whether that is copied to the host. Without, it is the backend's own arrays, some of
+            which the step has consumed: they say what is the same from step to step.
 
     Raises:
         FuseError: the settings are others, which is said before the step runs; or it has called
@@ -97,11 +100,18 @@ def obstacle() -> str:
 
 
 def compile_for(target: str, captured: Captured, seconds: float = COMPILER_SECONDS) -> Estimate:
-    """What the compiler of ``target``, such as ``v5e:4x4``, says of the step on all its devices;
-    it has so long, in processor time.
+    """What a target's compiler says of the step on all its devices.
 
-    Raises ``ConfigError`` where there is no such target, or libtpu is not installed. What the
-    compiler refuses is in the estimate's ``error``.
+    Args:
+        target: such as ``v5e:4x4``; as for ``fuse.compile_for``.
+        captured: the step.
+        seconds: the compiler's bound, in processor time.
+
+    Returns:
+        Its estimate; what it refuses is in ``error``.
+
+    Raises:
+        ConfigError: there is no such target, or libtpu is not installed.
     """
     opened = lazy.engine().backend.target(target, seconds)
     try:
@@ -113,8 +123,13 @@ def compile_for(target: str, captured: Captured, seconds: float = COMPILER_SECON
 
 
 def agreed(captured: Captured, group: dist.ProcessGroup | None = None) -> None:
-    """Return once every rank of ``group``, all by default, has captured the same program as the
-    others: one step that all may run together. Every rank has to call it.
+    """Return once every rank has captured the same program: one step that all may run together.
+
+    Every rank of the group has to call it.
+
+    Args:
+        captured: this rank's step.
+        group: whose ranks; the default group where none is given.
 
     Raises:
         FuseError: on every rank, where one's program is another; it names the ranks that differ
@@ -271,7 +286,13 @@ def _is_consumed(array: Any) -> bool:
 def run(captured: Captured) -> list[Any]:
     """Run the step's program with every other rank on what it was given when it was captured.
 
-    Returns host arrays, one for each output: for tests, which compare them with ``captured.got``.
+    For tests, which compare its results with ``captured.got``.
+
+    Args:
+        captured: a step that all ranks have captured, with ``keep``.
+
+    Returns:
+        Host arrays, one for each output.
     """
     program = runtime.Joined(captured.program)
     return [program.host(one) for one in program([*captured.words, *captured.given])]

@@ -23,6 +23,7 @@ from fuse.errors import FuseError, describe
 PATIENCE = 12
 """Steps within which a step has to become steady."""
 Step = Callable[..., torch.Tensor]
+"""What trains once: takes a batch's tensors, and returns the loss, a tensor of one element."""
 Form = tuple[tuple[tuple[int, ...], torch.dtype, int], ...]
 """What is alike of batches that one program takes: shapes, dtypes, and which are one tensor."""
 Link = tuple[str, int]
@@ -45,15 +46,34 @@ def train(
     schedule whose first change is yet to come never makes it.
 
     Args:
-        step: trains once and returns the loss. While steps are joined, it is not called.
-        batches: what to call it with.
+        step: trains once and returns the loss, a tensor of one element. While steps are joined, it
+            is not called.
+        batches: what to call it with: sequences of tensors of the device, which are read only.
         state: tensors that it changes: parameters, buffers, an optimizer's, of any layout. They
-            are out of date while steps are joined, and get their values back at the end; others
-            never do.
+            are out of date while steps are joined, and get their values back at the end, written
+            in place; others never do.
+
+    Yields:
+        The loss of each step, once that has run.
 
     Raises:
         FuseError: on every rank, where the step of one cannot be joined, or they have captured
             different ones.
+
+    Example:
+        ```python
+        def step(x, y):
+            optimizer.zero_grad()
+            loss = (model(x) - y).square().mean()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+
+        kept = [t for s in optimizer.state.values() for t in s.values() if torch.is_tensor(t)]
+        for loss in training.train(step, batches, [*model.parameters(), *kept]):
+            print(loss)
+        ```
     """
     loop = _Loop(step, list(state))
     left = iter(batches)

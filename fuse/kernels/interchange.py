@@ -24,7 +24,22 @@ def to_jax(tensor: torch.Tensor) -> jax.Array:
 
     JAX without ``jax_enable_x64`` holds 64-bit arrays as they are, and computes with 32 bits.
 
-    Raises ``RuntimeError`` for a tensor that requires a gradient: autograd ends here.
+    Args:
+        tensor: of the device or the CPU, of any shape and of a dtype that JAX has.
+
+    Returns:
+        The array, on one device.
+
+    Raises:
+        RuntimeError: the tensor requires a gradient: autograd ends here.
+
+    Example:
+        ```python
+        x = torch.ones(3, device="tpu")
+        array = fuse.to_jax(x)
+        x += 1
+        print(array, x.tolist())  # [1. 1. 1.] [2.0, 2.0, 2.0]
+        ```
     """
     if tensor.requires_grad:
         raise RuntimeError(
@@ -50,9 +65,23 @@ def from_jax(array: jax.Array, device: Any = "tpu") -> torch.Tensor:
     place gives it new memory, so that the array never changes. For ``device="cpu"``, and on the
     NumPy backend, it is copied.
 
+    Args:
+        array: a ``jax.Array`` that has a value, on one device.
+        device: where the tensor is to be; a string or ``torch.device``.
+
+    Returns:
+        The tensor, row-major.
+
     Raises:
         TypeError: it is no JAX array, or one that is being traced.
         KernelError: PyTorch lacks its dtype, or it is spread over several devices.
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+
+        print(fuse.from_jax(jnp.arange(3)).device)  # tpu:0
+        ```
     """
     if isinstance(array, jax.core.Tracer) or not isinstance(array, jax.Array):
         raise TypeError(f"from_jax() takes a jax.Array that has a value, not {type(array)}")

@@ -332,9 +332,10 @@ def kernel(
 ) -> Any:
     """Make a JAX function, with or without Pallas kernels in it, an operator of PyTorch.
 
-    Positional arguments are tensors, trees of them (lists, dicts, what JAX has registered), or
-    numbers, which are traced; what is given by keyword and is no tensor is static: another value
-    is another program. Results are new tensors, or trees of them, of JAX's shapes and dtypes.
+    It is a decorator, with or without options. Positional arguments are tensors, trees of them
+    (lists, dicts, what JAX has registered), or numbers, which are traced; what is given by keyword
+    and is no tensor is static: another value is another program. Results are new tensors, or trees
+    of them, of JAX's shapes and dtypes: they share no memory with arguments, but for ``donate``.
     A tensor of the device takes part in a chunk; one of the CPU is computed there, by JAX.
 
     The function sees 64-bit dtypes where an argument has one; where none has, JAX's own setting
@@ -352,9 +353,27 @@ def kernel(
         autocast: what ``torch.autocast`` does to floating-point arguments but float64:
             ``"lower"`` casts to its dtype, ``"float32"`` to that, ``None`` nothing.
 
+    Returns:
+        A ``Kernel``, called like the function; with options alone, what makes one.
+
     Raises:
         KernelError: at once, for a name, parameter or policy that cannot be; at the call, where
             the function fails, with its name, shapes and lines.
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+
+
+        @fuse.kernel
+        def scaled(x, y):
+            return x * jnp.tanh(y)
+
+
+        x = torch.ones(3, device="tpu", requires_grad=True)
+        scaled(x, torch.zeros(3, device="tpu")).sum().backward()
+        print(x.grad.tolist())  # [0.0, 0.0, 0.0]
+        ```
     """
 
     def make(function: Callable[..., Any]) -> Kernel:
@@ -367,10 +386,29 @@ def kernel(
 
 @outside
 def jax_call(function: Callable[..., Any], /, *args: Any, **static: Any) -> Any:
-    """Call a JAX function on tensors once, without making it a kernel; arguments are as there.
+    """Call a JAX function on tensors once, without making it a kernel.
 
     Functions are told apart by their code and what they close over, so a function made anew at
     every call compiles once. Digesting them costs about 20 us a call.
+
+    Args:
+        function: takes and returns JAX arrays, as for ``kernel``; ``jax.jit`` may have wrapped it.
+        args: tensors, trees of them, or numbers, which are traced.
+        static: by keyword; what is no tensor is static: another value is another program.
+
+    Returns:
+        New tensors, or trees of them, of JAX's shapes and dtypes, with gradients by ``jax.vjp``.
+
+    Raises:
+        KernelError: the function fails; the text has its shapes and your line.
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+
+        x = torch.ones(2, 3, device="tpu")
+        print(fuse.jax_call(jnp.sum, x, axis=1).tolist())  # [3.0, 3.0]
+        ```
     """
     return _called(hashlib.sha256(content(_inner(function)).encode()).hexdigest(), function)(
         *args, **static

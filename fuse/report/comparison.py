@@ -96,13 +96,27 @@ def compare(
     Args:
         fn: a program on the device. What it recorded may have been cut, read by the host,
             written in place or differentiated; what ran on the host is counted as skipped.
+            What it raises is raised here.
+        args: positional arguments of ``fn``.
         backends: two names.
-        rtol, atol: both, or neither for ``torch.testing``'s of the result's dtype. They hold for
-            floating-point and complex results; integers and bools have to be equal, and a NaN
-            is equal to a NaN.
+        rtol: the relative tolerance, given together with ``atol``; ``torch.testing``'s of the
+            result's dtype where neither is. It holds for floating-point and complex results;
+            integers and bools have to be equal, and a NaN is equal to a NaN.
+        atol: the absolute tolerance, likewise.
 
-    Raises ``ConfigError`` for an unknown backend, other than two of them, or one tolerance
-    without the other; and whatever ``fn`` raises.
+    Returns:
+        What was found: ``print`` it, or ask ``agrees``, ``first`` and ``skipped``.
+
+    Raises:
+        ConfigError: a backend is unknown, they are not two, or one tolerance is given without the
+            other.
+
+    Example:
+        ```python
+        x = torch.randn(4, 4).to("tpu")
+        found = fuse.compare(lambda: torch.softmax(x @ x, dim=-1))
+        assert found.agrees, found
+        ```
     """
     pair = _checked(backends)
     if (rtol is None) != (atol is None):

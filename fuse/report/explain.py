@@ -41,11 +41,20 @@ def explain(
             summary alone. The data and the page have them in any case.
         steady: call ``fn`` until it is decided by measuring which of its segments run compiled,
             and describe the call after that, in the tiers that it then runs in.
-        seconds: the most that this takes.
+        seconds: the most that ``steady`` takes.
         kwargs: named arguments of ``fn``, but for the names above.
 
     Returns:
-        A ``str`` with ``to_dict``, ``to_html`` and ``save``.
+        A ``str`` with ``to_dict``, ``to_html`` and ``save``. What ``fn`` returns is dropped.
+
+    Example:
+        ```python
+        x = torch.ones(2, 3, device="tpu")
+        report = fuse.explain(lambda: torch.relu(x * 2).sum().item())
+        print("operations" in report)  # True
+        print(report.to_dict()["counts"]["chunks"])  # 1
+        report.save("step.html")
+        ```
     """
     core, engine = lazy.core(), lazy.engine()
     settled = None

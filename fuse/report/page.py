@@ -13,7 +13,17 @@ class Page:
         raise NotImplementedError
 
     def save(self, path: str | Path) -> Path:
-        """Write ``to_html()`` to ``path``, UTF-8, replacing what is there; return the path."""
+        """Write ``to_html()`` to a file, UTF-8, replacing what is there.
+
+        Args:
+            path: the file.
+
+        Returns:
+            The path.
+
+        Raises:
+            OSError: it cannot be written.
+        """
         target = Path(path)
         target.write_text(self.to_html(), encoding="utf-8")
         return target

@@ -37,13 +37,27 @@ def get_eager_mode() -> EagerMode:
 
 
 def choose_eager_mode(mode: EagerMode) -> None:
-    """Change the mode from here on: ``torch.tpu.eager_mode = mode``."""
+    """Change the mode from here on: ``torch.tpu.eager_mode = mode``.
+
+    Args:
+        mode: for the whole process.
+
+    Raises:
+        ValueError: it is no ``EagerMode``.
+    """
     modes.set_mode(EagerMode(mode).value)
 
 
 @contextlib.contextmanager
 def set_eager_mode(mode: EagerMode) -> Iterator[None]:
-    """Run the block in a mode; raises ``ValueError`` for what is none."""
+    """Context manager: run the block in a mode, and in the one of before afterwards.
+
+    Args:
+        mode: for the whole process.
+
+    Raises:
+        ValueError: on entering, where it is no ``EagerMode``.
+    """
     before = modes.get_mode()
     modes.set_mode(EagerMode(mode).value)
     try:
@@ -54,10 +68,15 @@ def set_eager_mode(mode: EagerMode) -> Iterator[None]:
 
 @contextlib.contextmanager
 def precision(mode: Precision) -> Iterator[None]:
-    """Run the block with products of float32 so precise, where a platform has a choice.
+    """Context manager: how precise products of float32 are in the block, where there is a choice.
 
-    It is ``torch.set_float32_matmul_precision`` for a block, in the whole process. Raises
-    ``ValueError`` for what is no ``Precision``.
+    It is ``torch.set_float32_matmul_precision`` for a block, in the whole process.
+
+    Args:
+        mode: ``DEFAULT`` is one pass of bfloat16 on a TPU; ``HIGHEST`` is float32.
+
+    Raises:
+        ValueError: on entering, where it is no ``Precision``.
     """
     chosen, before = Precision(mode).value, torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision(chosen)
@@ -71,7 +90,11 @@ class device_of(module.device):  # noqa: N801  (the name PyTorch looks for)
     """Context manager: the device of a tensor for the block; nothing for one of elsewhere."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
-        """``tensor`` may be on any device."""
+        """What the block's device is.
+
+        Args:
+            tensor: on any device.
+        """
         super().__init__(tensor.device.index if tensor.device.type == "tpu" else -1)
 
 
@@ -91,7 +114,11 @@ class DeviceProperties:
 
 
 def get_device_properties(which: Any = None) -> DeviceProperties:
-    """Name and memory of a device, given as index, string or ``torch.device``; starts it."""
+    """Name and memory of a device; starts it.
+
+    Args:
+        which: index, string or ``torch.device``; ``None`` is the current one.
+    """
     index = module._index(which)
     memory = lazy.engine().backend.memory_bytes(index)
     return DeviceProperties(module.get_device_name(index), memory)
