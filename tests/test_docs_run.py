@@ -17,8 +17,9 @@ import fuse
 from tests.test_site import DOCS, PUBLIC
 
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+EXAMPLE = re.compile(r"^ *```python\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 EXAMPLES = {
-    name: re.findall(r"```python\n(.*?)```", textwrap.dedent(inspect.getdoc(value) or ""), re.S)
+    name: [textwrap.dedent(found) for found in EXAMPLE.findall(inspect.getdoc(value) or "")]
     for name, value in PUBLIC.items()
 }
 NEEDS = {"fuse.compile_for": "libtpu"}
