@@ -75,7 +75,7 @@ def _resized(sizes: Array, shape: tuple[int, ...]) -> Array:
 
 
 def _bags(
-    ctx: RuleContext, weight: Array, indices: Array, offsets: Array, how: Bags
+    ctx: RuleContext, weight: Array, indices: Array, offsets: Array, how: Bags[Array]
 ) -> tuple[Array, ...]:
     """Reduced rows, each index's bag, bag sizes, and the rows that maxima came from.
 
@@ -113,7 +113,7 @@ def _bags_gradient(
     bag: Array,
     sizes: Array,
     maximum_indices: Array,
-    how: Bags,
+    how: Bags[Array],
 ) -> Array:
     rows, width = ctx.out[0].shape
     sizes = sizes[:, None]

@@ -5,11 +5,12 @@ The formulas follow aten/src/ATen/native/cpu/Fused{Adam,SGD,Adagrad}Kernel.cpp.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from fuse.backends.fused_optimizers import Arrays, FusedOptimizers
+from fuse.backends.fused_optimizers import FusedOptimizers
 from fuse.backends.numpy.rules.context import convert
 from fuse.backends.numpy.rules.registry import RuleContext, rule
 
@@ -35,7 +36,7 @@ def _kept(new: Array, old: Array, found_inf: Array | None) -> Array:
 def _adam(
     ctx: RuleContext,
     decoupled: bool,
-    values: Arrays,
+    values: Sequence[Array],
     step: Array,
     *,
     lr: Any,
@@ -44,7 +45,7 @@ def _adam(
     weight_decay: float,
     eps: float,
     maximize: bool,
-) -> Arrays:
+) -> Sequence[Array]:
     parameter, value, average, square, *largest = map(ctx.widened, values)
     count, lr = float(step.item()), float(lr)
     value = -value if maximize else value
@@ -62,7 +63,7 @@ def _adam(
 
 def _sgd(
     ctx: RuleContext,
-    values: Arrays,
+    values: Sequence[Array],
     *,
     weight_decay: float,
     momentum: float,
@@ -71,7 +72,7 @@ def _sgd(
     nesterov: bool,
     maximize: bool,
     is_first_step: bool,
-) -> Arrays:
+) -> Sequence[Array]:
     parameter, grad, *buffers = map(ctx.widened, values)
     value = _descent(grad, parameter, maximize, weight_decay)
     if not buffers:
@@ -83,7 +84,7 @@ def _sgd(
 
 def _adagrad(
     ctx: RuleContext,
-    values: Arrays,
+    values: Sequence[Array],
     step: Array,
     *,
     lr: Any,
@@ -91,7 +92,7 @@ def _adagrad(
     weight_decay: float,
     eps: float,
     maximize: bool,
-) -> Arrays:
+) -> Sequence[Array]:
     parameter, grad, total = map(ctx.widened, values)
     value = _descent(grad, parameter, maximize, weight_decay)
     total = total + value * value

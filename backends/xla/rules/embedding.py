@@ -103,7 +103,7 @@ def _resized(sizes: Array, shape: tuple[int, ...]) -> Array:
 
 
 def _bags(
-    ctx: RuleContext, weight: Array, indices: Array, offsets: Array, how: Bags
+    ctx: RuleContext, weight: Array, indices: Array, offsets: Array, how: Bags[Array]
 ) -> tuple[Array, ...]:
     out, bag_out, size_out, largest_out = ctx.out
     bags = out.shape[0]
@@ -137,7 +137,7 @@ def _bags_gradient(
     bag: Array,
     sizes: Array,
     maximum_indices: Array,
-    how: Bags,
+    how: Bags[Array],
 ) -> Array:
     rows, width = ctx.out[0].shape
     if indices.size == 0 or width == 0:

@@ -8,12 +8,13 @@ schedule's numbers give what the same constants would.
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from fuse.backends.fused_optimizers import Arrays, FusedOptimizers, is_zero
+from fuse.backends.fused_optimizers import FusedOptimizers, is_zero
 from fuse.backends.xla.rules.elementwise import is_number, like
 from fuse.backends.xla.rules.registry import RuleContext, rule
 
@@ -42,7 +43,7 @@ def _kept(new: Array, old: Array, found_inf: Array | None) -> Array:
 def _adam(
     ctx: RuleContext,
     decoupled: bool,
-    values: Arrays,
+    values: Sequence[Array],
     step: Array,
     *,
     lr: Any,
@@ -51,7 +52,7 @@ def _adam(
     weight_decay: Any,
     eps: Any,
     maximize: bool,
-) -> Arrays:
+) -> Sequence[Array]:
     parameter, grad, average, square, *largest = values
     value = _descent(grad, parameter, maximize, 0 if decoupled else weight_decay)
     if decoupled:
@@ -68,7 +69,7 @@ def _adam(
 
 def _sgd(
     ctx: RuleContext,
-    values: Arrays,
+    values: Sequence[Array],
     *,
     weight_decay: Any,
     momentum: Any,
@@ -77,7 +78,7 @@ def _sgd(
     nesterov: bool,
     maximize: bool,
     is_first_step: bool,
-) -> Arrays:
+) -> Sequence[Array]:
     parameter, grad, *buffers = values
     value = _descent(grad, parameter, maximize, weight_decay)
     lr = like(parameter, lr)
@@ -92,7 +93,7 @@ def _sgd(
 
 def _adagrad(
     ctx: RuleContext,
-    values: Arrays,
+    values: Sequence[Array],
     step: Array,
     *,
     lr: Any,
@@ -100,7 +101,7 @@ def _adagrad(
     weight_decay: Any,
     eps: Any,
     maximize: bool,
-) -> Arrays:
+) -> Sequence[Array]:
     parameter, grad, total = values
     value = _descent(grad, parameter, maximize, weight_decay)
     total = total + value * value
