@@ -78,7 +78,7 @@ def _batch_norm_backward(
     train: bool,
     eps: float,
     mask: Mask,
-) -> Any:
+) -> tuple[Array | None, Array | None, Array | None]:
     grad, x, weight = wide(ctx, grad, x, weight)
     mean, rstd = (save_mean, save_rstd) if train else (running_mean, running_var)
     assert mean is not None

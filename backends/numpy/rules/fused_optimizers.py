@@ -6,7 +6,6 @@ The formulas follow aten/src/ATen/native/cpu/Fused{Adam,SGD,Adagrad}Kernel.cpp.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -39,7 +38,7 @@ def _adam(
     values: Sequence[Array],
     step: Array,
     *,
-    lr: Any,
+    lr: Array | float,
     beta1: float,
     beta2: float,
     weight_decay: float,
@@ -67,7 +66,7 @@ def _sgd(
     *,
     weight_decay: float,
     momentum: float,
-    lr: Any,
+    lr: Array | float,
     dampening: float,
     nesterov: bool,
     maximize: bool,
@@ -87,7 +86,7 @@ def _adagrad(
     values: Sequence[Array],
     step: Array,
     *,
-    lr: Any,
+    lr: Array | float,
     lr_decay: float,
     weight_decay: float,
     eps: float,

@@ -168,7 +168,7 @@ def _nll_loss(
     weight: Array | None,
     reduction: int,
     ignore_index: int,
-) -> Any:
+) -> tuple[Array, Array]:
     x = ctx.widened(x)
     axis, target = _samples(x, target)
     counted = target != ignore_index
@@ -276,7 +276,9 @@ def _violations(x: Array, hot: Array, is_target: Array) -> Array:
 
 
 @rule("multilabel_margin_loss_forward")
-def _multilabel_margin(ctx: RuleContext, x: Array, target: Array, reduction: int) -> Any:
+def _multilabel_margin(
+    ctx: RuleContext, x: Array, target: Array, reduction: int
+) -> tuple[Array, Array]:
     rows = _rows(ctx.widened(x))
     hot, is_target = _label_set(_rows(target), rows.shape[1])
     cost = add_up(_violations(rows, hot, is_target), (1, 2)) / rows.dtype.type(rows.shape[1])

@@ -18,7 +18,7 @@ import numpy as np
 from fuse.backends.numpy import philox
 from fuse.backends.numpy.rules.context import RuleContext, convert
 from fuse.backends.numpy.rules.elementwise import REAL_OF, is_complex, is_float, like, make_complex
-from fuse.backends.numpy.rules.registry import rule
+from fuse.backends.numpy.rules.registry import Scalar, rule
 from fuse.backends.numpy.rules.special import erfinv, erfinv_float32
 
 Array = np.ndarray
@@ -139,7 +139,7 @@ def _randn(ctx: RuleContext, size_or_like: Any, dtype: str | None = None) -> Arr
 
 
 @rule("normal.Tensor_float", "normal.float_Tensor", "normal.Tensor_Tensor")
-def _normal_each(ctx: RuleContext, mean: Any, std: Any = 1.0) -> Array:
+def _normal_each(ctx: RuleContext, mean: Any, std: Scalar = 1.0) -> Array:
     draw = _normal_draw(ctx)
     return draw * like(draw, std) + like(draw, mean)
 

@@ -26,8 +26,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from fuse.backends.context import Rule
-from fuse.backends.numpy.rules.context import RuleContext
+from fuse.backends.context import Rule, Scalar
+from fuse.backends.numpy.rules.context import RuleContext, Value
 
 Made = TypeVar("Made", bound=Rule)
 
@@ -62,4 +62,4 @@ def rule(
     return register
 
 
-__all__ = ["REFUSALS", "RULES", "Rule", "RuleContext", "Unsupported", "rule"]
+__all__ = ["REFUSALS", "RULES", "Rule", "RuleContext", "Scalar", "Unsupported", "Value", "rule"]

@@ -20,7 +20,7 @@ Array = np.ndarray
 
 
 @rule(*RESHAPED)
-def _reshape(ctx: RuleContext, self: Array, *_sizes: Any) -> Array:
+def _reshape(ctx: RuleContext, self: Array, *_sizes: int | tuple[int, ...]) -> Array:
     return self.reshape(ctx.out[0].shape)
 
 
@@ -51,7 +51,7 @@ def _view_dtype(ctx: RuleContext, self: Array, dtype: str) -> Array:
 
 
 @rule(*SPLIT)
-def _split(ctx: RuleContext, self: Array, _sizes: Any, dim: int) -> list[Array]:
+def _split(ctx: RuleContext, self: Array, _sizes: int | tuple[int, ...], dim: int) -> list[Array]:
     ends = np.cumsum([piece.shape[dim] for piece in ctx.out])
     return np.split(self, ends[:-1], dim)
 

@@ -11,10 +11,10 @@ from jax import lax
 from fuse.backends.normalization import Mask, beside, channel_axes, register_batch_norm, wide
 from fuse.backends.xla.rules.normalization import reciprocal_std
 from fuse.backends.xla.rules.reduction import count, moments, number
-from fuse.backends.xla.rules.registry import RuleContext, rule
+from fuse.backends.xla.rules.registry import Number, RuleContext, rule
 
 
-def _moved(running: jax.Array | None, new: jax.Array, momentum: Any) -> jax.Array | None:
+def _moved(running: jax.Array | None, new: jax.Array, momentum: Number) -> jax.Array | None:
     """The exponential average of a statistic, in its own dtype; ``None`` when not kept."""
     if running is None:
         return None
@@ -36,8 +36,8 @@ def _batch_norm(
     running_mean: jax.Array | None,
     running_var: jax.Array | None,
     training: bool,
-    momentum: Any,
-    eps: Any,
+    momentum: Number,
+    eps: Number,
 ) -> tuple[Any, ...]:
     """What ``register_batch_norm`` asks for."""
     x, weight, bias = wide(ctx, x, weight, bias)
@@ -74,9 +74,9 @@ def _batch_norm_backward(
     save_mean: jax.Array | None,
     save_rstd: jax.Array | None,
     train: bool,
-    eps: Any,
+    eps: Number,
     mask: Mask,
-) -> Any:
+) -> tuple[jax.Array | None, jax.Array | None, jax.Array | None]:
     grad, x, weight = wide(ctx, grad, x, weight)
     mean, rstd = (save_mean, save_rstd) if train else (running_mean, running_var)
     assert mean is not None and rstd is not None

@@ -12,6 +12,8 @@ from fuse.backends.context import Operation, Scalar
 from fuse.backends.xla.platform import Platform
 from fuse.trace.spec import View, contiguous_strides
 
+Number = Scalar | jax.Array
+"""A number of PyTorch's: one that varies is a 0-d array."""
 _WIDE = {"float16": "float32", "bfloat16": "float32", "complex32": "complex64"}
 
 

@@ -16,7 +16,7 @@ from jax import lax
 from fuse.backends.embedding import MAX, MEAN, SUM, Bags, Embedding
 from fuse.backends.xla.rules.elementwise import like
 from fuse.backends.xla.rules.indexing import IN_BOUNDS, narrowed, take_along
-from fuse.backends.xla.rules.registry import RuleContext, rule
+from fuse.backends.xla.rules.registry import Number, RuleContext, rule
 
 Array = jax.Array
 
@@ -60,7 +60,7 @@ def _gradient(
 
 @rule("embedding_renorm", static=("norm_type",))
 def _embedding_renorm(
-    ctx: RuleContext, self: Array, indices: Array, max_norm: Any, norm_type: float
+    ctx: RuleContext, self: Array, indices: Array, max_norm: Number, norm_type: float
 ) -> Array:
     wide = ctx.widened(self)
     if norm_type == float("inf"):

@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from fuse.backends.fused_optimizers import FusedOptimizers, is_zero
 from fuse.backends.xla.rules.elementwise import is_number, like
-from fuse.backends.xla.rules.registry import RuleContext, rule
+from fuse.backends.xla.rules.registry import Number, RuleContext, rule
 
 Array = jax.Array
 
 
-def _descent(grad: Array, parameter: Array, maximize: bool, weight_decay: Any) -> Array:
+def _descent(grad: Array, parameter: Array, maximize: bool, weight_decay: Number) -> Array:
     """The direction to go against, weight decay being part of the gradient."""
     value = -grad if maximize else grad
     if is_zero(weight_decay):
@@ -46,11 +45,11 @@ def _adam(
     values: Sequence[Array],
     step: Array,
     *,
-    lr: Any,
-    beta1: Any,
-    beta2: Any,
-    weight_decay: Any,
-    eps: Any,
+    lr: Number,
+    beta1: Number,
+    beta2: Number,
+    weight_decay: Number,
+    eps: Number,
     maximize: bool,
 ) -> Sequence[Array]:
     parameter, grad, average, square, *largest = values
@@ -71,10 +70,10 @@ def _sgd(
     ctx: RuleContext,
     values: Sequence[Array],
     *,
-    weight_decay: Any,
-    momentum: Any,
-    lr: Any,
-    dampening: Any,
+    weight_decay: Number,
+    momentum: Number,
+    lr: Number,
+    dampening: Number,
     nesterov: bool,
     maximize: bool,
     is_first_step: bool,
@@ -96,10 +95,10 @@ def _adagrad(
     values: Sequence[Array],
     step: Array,
     *,
-    lr: Any,
-    lr_decay: Any,
-    weight_decay: Any,
-    eps: Any,
+    lr: Number,
+    lr_decay: Number,
+    weight_decay: Number,
+    eps: Number,
     maximize: bool,
 ) -> Sequence[Array]:
     parameter, grad, total = values

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from fuse.backends.xla.rules.registry import RuleContext, Unsupported, of_masks, rule
+from fuse.backends.xla.rules.registry import Number, RuleContext, Unsupported, of_masks, rule
 
 Array = jax.Array
 IN_BOUNDS = "promise_in_bounds"  # XLA itself clamps or drops: no code of ours to do so
@@ -130,7 +130,7 @@ def _put_masked(self: Array, mask: Array, dim: int, values: Array, accumulate: b
 
 @rule("_unsafe_masked_index")
 def _masked_index(
-    ctx: RuleContext, self: Array, mask: Array, indices: list[Array | None], fill: Any
+    ctx: RuleContext, self: Array, mask: Array, indices: list[Array | None], fill: Number
 ) -> Array:
     found = _index(ctx, self, _clamped(self, indices))
     mask = jnp.broadcast_to(mask, found.shape)
@@ -165,7 +165,7 @@ def _index_select(ctx: RuleContext, self: Array, dim: int, index: Array) -> Arra
 
 @rule("index_select_backward")
 def _index_select_backward(
-    ctx: RuleContext, grad: Array, self_sizes: Any, dim: int, index: Array
+    ctx: RuleContext, grad: Array, self_sizes: tuple[int, ...], dim: int, index: Array
 ) -> Array:
     zeros = jnp.zeros(ctx.out[0].shape, grad.dtype)
     result: Array = _index_add(ctx, zeros, dim, index, grad, alpha=1)
@@ -183,7 +183,7 @@ def _rows(self: Array, dim: int, index: Array, source: Array) -> tuple[Array, Ar
 
 @rule("index_add")
 def _index_add(
-    ctx: RuleContext, self: Array, dim: int, index: Array, source: Array, *, alpha: Any
+    ctx: RuleContext, self: Array, dim: int, index: Array, source: Array, *, alpha: Number
 ) -> Array:
     if self.dtype == jnp.bool_:  # an addition of truth values is their disjunction
         narrow = (value.astype(jnp.uint8) for value in (self, source & (alpha != 0)))
@@ -204,7 +204,7 @@ def _index_copy(ctx: RuleContext, self: Array, dim: int, index: Array, source: A
 
 
 @rule("index_fill.int_Scalar", "index_fill.int_Tensor")
-def _index_fill(ctx: RuleContext, self: Array, dim: int, index: Array, value: Any) -> Array:
+def _index_fill(ctx: RuleContext, self: Array, dim: int, index: Array, value: Number) -> Array:
     # The value is one: mark the rows and select, which XLA fuses where a scatter it does not.
     dim %= max(self.ndim, 1)
     size = self.shape[dim] if self.ndim else 1

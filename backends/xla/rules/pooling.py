@@ -23,7 +23,7 @@ import numpy as np
 from jax import lax
 
 from fuse.backends.pooling import Pooling
-from fuse.backends.xla.rules.registry import RuleContext, rule
+from fuse.backends.xla.rules.registry import Number, RuleContext, rule
 
 _MOST_SLICES = 32
 
@@ -69,7 +69,7 @@ class Windows:
         place = self.positions(0)
         return np.where(place < 0, place % self.dilation, place)
 
-    def taps(self, value: jax.Array, axis: int, fill: Any) -> list[jax.Array]:
+    def taps(self, value: jax.Array, axis: int, fill: Number) -> list[jax.Array]:
         """For each place in the window, the elements there; ``fill`` in the padding."""
         if self.starts is not None:
             return [self._gathered(value, axis, fill, tap) for tap in range(self.kernel)]
@@ -84,7 +84,7 @@ class Windows:
             lax.slice_in_dim(value, start, start + last + 1, self.stride, axis) for start in starts
         ]
 
-    def _gathered(self, value: jax.Array, axis: int, fill: Any, tap: int) -> jax.Array:
+    def _gathered(self, value: jax.Array, axis: int, fill: Number, tap: int) -> jax.Array:
         place = self.positions(tap)
         taken = jnp.take(value, np.minimum(place, self.size - 1), axis=axis, mode="clip")
         inside = place < self.size
@@ -266,9 +266,9 @@ def _reduced(x: jax.Array, window: Windows, axis: int) -> jax.Array:
     return total
 
 
-def _divisors(windows: Sequence[Windows], include_padding: bool) -> np.ndarray[Any, np.dtype[Any]]:
+def _divisors(windows: Sequence[Windows], include_padding: bool) -> np.ndarray:
     """The number of elements that each window counts; a scalar where all are equal."""
-    product: np.ndarray[Any, np.dtype[Any]] = np.ones((), np.int64)
+    product: np.ndarray = np.ones((), np.int64)
     for window in windows:
         if window.starts is not None and window.ends is not None:
             count = np.array(window.ends) - np.array(window.starts)
@@ -282,14 +282,18 @@ def _divisors(windows: Sequence[Windows], include_padding: bool) -> np.ndarray[A
     return product.flat[0] if product.size and (product == product.flat[0]).all() else product
 
 
-def _divided(x: jax.Array, by: Any) -> jax.Array:
+def _divided(x: jax.Array, by: jax.Array | np.ndarray | int) -> jax.Array:
     """Quotient in the dtype of ``x``; integers truncate as in C."""
     divisor = jnp.broadcast_to(jnp.asarray(by).astype(x.dtype), x.shape)
     return lax.div(x, divisor)
 
 
 def _average_gradient(
-    ctx: RuleContext, grad: jax.Array, like: jax.Array, windows: Sequence[Windows], by: Any
+    ctx: RuleContext,
+    grad: jax.Array,
+    like: jax.Array,
+    windows: Sequence[Windows],
+    by: jax.Array | np.ndarray | int,
 ) -> jax.Array:
     """Give every element of an input like ``like`` the sum of its windows' ``grad / by``."""
     grad = _divided(grad, by)
@@ -317,7 +321,9 @@ def _maximum(
     return _chain_maximum(x, windows)
 
 
-def _average(ctx: RuleContext, x: jax.Array, windows: Sequence[Windows], by: Any) -> jax.Array:
+def _average(
+    ctx: RuleContext, x: jax.Array, windows: Sequence[Windows], by: jax.Array | np.ndarray | int
+) -> jax.Array:
     out = ctx.out[0].shape
     if math.prod(out) == 0:
         return jnp.zeros(out, x.dtype)

@@ -29,7 +29,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from fuse.backends.context import Result, Rule
-from fuse.backends.xla.rules.context import RuleContext
+from fuse.backends.xla.rules.context import Number, RuleContext
 from fuse.trace.node import Node
 
 Made = TypeVar("Made", bound=Rule)
@@ -118,6 +118,7 @@ __all__ = [
     "MAY_REFUSE",
     "RULES",
     "STATIC_SCALARS",
+    "Number",
     "Rule",
     "RuleContext",
     "Unsupported",

@@ -11,7 +11,7 @@ from jax import lax
 
 from fuse.backends.scatter import refuse_sparse, register_scatter
 from fuse.backends.xla.rules.indexing import IN_BOUNDS, for_scatter, narrowed, take_along
-from fuse.backends.xla.rules.registry import RuleContext, rule
+from fuse.backends.xla.rules.registry import Number, RuleContext, rule
 
 Array = jax.Array
 _METHODS = {"sum": "add", "mean": "add", "prod": "mul", "amax": "max", "amin": "min"}
@@ -93,7 +93,7 @@ def _set(self: Array, dim: int, index: Array, src: Array) -> Array:
     return self.at[_key(index, self.shape, dim)].set(src, mode=IN_BOUNDS)
 
 
-def _filled(self: Array, index: Array, value: Any) -> Array:
+def _filled(self: Array, index: Array, value: Number) -> Array:
     return jnp.broadcast_to(jnp.asarray(value).astype(self.dtype), index.shape)
 
 
@@ -201,7 +201,7 @@ def _masked_scatter(ctx: RuleContext, self: Array, mask: Array, source: Array) -
 
 @rule("masked_scatter_backward")
 def _masked_scatter_backward(
-    ctx: RuleContext, grad_output: Array, mask: Array, sizes: Any
+    ctx: RuleContext, grad_output: Array, mask: Array, sizes: tuple[int, ...]
 ) -> Array:
     shape = ctx.out[0].shape
     grad, mask = jnp.broadcast_arrays(grad_output, mask)
