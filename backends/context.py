@@ -45,7 +45,8 @@ class Array(Protocol):
 
 A = TypeVar("A", bound=Array)
 """The arrays of one backend."""
-Result = Array | None | Sequence[Array | None | Sequence[Array]]
+Part = Array | int | None
+Result = Part | Sequence[Part | Sequence[Array]]
 Rule = Callable[..., Result]
 Register = Callable[..., Callable[[Rule], Rule]]
 """A backend's ``rule``: the decorator that puts rules into its table."""

@@ -93,7 +93,7 @@ def register_group_norm(
     rule("native_group_norm_backward")(backward)
 
 
-def register_batch_norm(rule: Register, compute: Callable[..., tuple[A, ...]]) -> None:
+def register_batch_norm(rule: Register, compute: Callable[..., tuple[A | None, ...]]) -> None:
     """Make ``compute`` the rule of every overload of batch normalisation, forward.
 
     ``compute(ctx, x, weight, bias, running_mean, running_var, training, momentum, eps)`` returns

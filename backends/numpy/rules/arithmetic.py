@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -56,7 +55,7 @@ def _addcdiv(ctx: RuleContext, self: Value, x: Value, y: Value, value: Scalar = 
     return np.add(self, like(x, value) * x / y)
 
 
-def _integers(ctx: RuleContext, *_: Any) -> str | None:
+def _integers(ctx: RuleContext, *_: object) -> str | None:
     return "interpolation between integers" if "int" in ctx.out[0].dtype else None
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from fuse.backends.normalization import Mask, beside, channel_axes, register_batch_norm, wide
@@ -38,7 +36,7 @@ def _batch_norm(
     training: bool,
     momentum: float,
     eps: float,
-) -> tuple[Any, ...]:
+) -> tuple[Array | None, ...]:
     """What ``register_batch_norm`` asks for."""
     x, weight, bias = wide(ctx, x, weight, bias)
     if training:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -66,7 +65,7 @@ for _name, _function in _LOGIC.items():
 # --- bits --------------------------------------------------------------------
 
 
-def _refuse_floats(ctx: RuleContext, *_operands: Any) -> str | None:
+def _refuse_floats(ctx: RuleContext, *_operands: object) -> str | None:
     whole = ctx.result_type == "bool" or "int" in ctx.result_type
     return None if whole else f"the bits of {ctx.result_type} numbers"
 

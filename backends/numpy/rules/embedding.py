@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -15,7 +14,7 @@ Array = np.ndarray
 
 
 @rule("embedding")
-def _embedding(ctx: RuleContext, weight: Array, indices: Array, *_of_gradient: Any) -> Array:
+def _embedding(ctx: RuleContext, weight: Array, indices: Array, *_of_gradient: object) -> Array:
     return weight[indices]
 
 

@@ -7,8 +7,6 @@ exist in place only and are registered so: the rule returns the new value.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from fuse.backends.numpy.rules.context import RuleContext, convert
@@ -25,7 +23,7 @@ def constant(ctx: RuleContext, value: Value) -> np.ndarray:
 
 
 def _always(value: int) -> Rule:
-    def define(ctx: RuleContext, *args: Any, **kwargs: Any) -> np.ndarray:
+    def define(ctx: RuleContext, *_: object, **__: object) -> np.ndarray:
         return constant(ctx, value)
 
     return define
@@ -37,7 +35,7 @@ rule("ones", "ones_like", "new_ones")(_always(1))
 
 @rule(*FULL)
 def _full(
-    ctx: RuleContext, like_or_size: Any, value: Scalar, dtype: str | None = None
+    ctx: RuleContext, like_or_size: object, value: Scalar, dtype: str | None = None
 ) -> np.ndarray:
     return constant(ctx, value)
 

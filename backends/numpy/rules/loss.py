@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -152,7 +151,7 @@ def _picked(x: Array, target: Array, axis: int) -> Array:
     return np.where((target >= 0) & (target < classes), chosen, math.nan)
 
 
-def _class_weight(weight: Array | None, target: Array, counted: Array, dtype: Any) -> Array:
+def _class_weight(weight: Array | None, target: Array, counted: Array, dtype: np.dtype) -> Array:
     """The weight of every sample: that of its class, 0 where the target is ignored."""
     if weight is None:
         return counted.astype(dtype)

@@ -6,7 +6,6 @@ Half-precision operands are multiplied and added in float32, as PyTorch accumula
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -96,7 +95,7 @@ def _addr(
     return _add(ctx, base, np.outer(u, v), beta, alpha)
 
 
-def _trilinear(ctx: RuleContext, operands: list[Array], equation: str, *_dims: Any) -> Array:
+def _trilinear(ctx: RuleContext, operands: list[Array], equation: str, *_dims: object) -> Array:
     return np.asarray(np.einsum(equation, *operands))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -78,7 +77,7 @@ def _prod(
     return _shaped(ctx, np.prod(wide, axis=axes_of(dim, x.ndim), dtype=wide.dtype))
 
 
-def _refuse_hash_modes(*_arguments: Any, mode: int = 0, **_options: Any) -> str | None:
+def _refuse_hash_modes(*_arguments: object, mode: int = 0, **_options: object) -> str | None:
     return None if mode == 0 else f"hash mode {mode}"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -62,7 +61,7 @@ def _helper(extremum: np.ufunc) -> Rule:
     """An operator that only writes its arguments: the new values of these, in order."""
 
     def define(
-        ctx: RuleContext, x: Array, values: Any, indices: Any, dim: int
+        ctx: RuleContext, x: Array, values: Array, indices: Array, dim: int
     ) -> tuple[Array, Array]:
         return _with_last_index(extremum, x, dim)
 

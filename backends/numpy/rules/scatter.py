@@ -95,7 +95,7 @@ def _reduced(
     return total
 
 
-def _identity(dtype: np.dtype[Any], reduce: str) -> Scalar:
+def _identity(dtype: np.dtype, reduce: str) -> Scalar:
     """What changes nothing when reduced with."""
     if reduce not in ("amax", "amin"):
         return int(reduce == "prod")

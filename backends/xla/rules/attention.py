@@ -363,7 +363,7 @@ def _overrideable(
     return_debug_mask: bool = False,
     *,
     scale: float | jax.Array | None = None,
-) -> tuple[Any, ...]:
+) -> tuple[jax.Array | int | None, ...]:
     """The results that only CUDA kernels use are undefined, integers, or zero (seed, offset)."""
     _without_dropout(dropout_p)
     scores = _Scores.of(query, scale, is_causal, attn_bias)

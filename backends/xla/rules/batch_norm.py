@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -38,7 +36,7 @@ def _batch_norm(
     training: bool,
     momentum: Number,
     eps: Number,
-) -> tuple[Any, ...]:
+) -> tuple[jax.Array | None, ...]:
     """What ``register_batch_norm`` asks for."""
     x, weight, bias = wide(ctx, x, weight, bias)
     if training:

@@ -7,11 +7,10 @@ infinite gradient into NaN everywhere.
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.typing import DTypeLike
 
 from fuse.backends.embedding import MAX, MEAN, SUM, Bags, Embedding
 from fuse.backends.xla.rules.elementwise import like
@@ -22,13 +21,13 @@ Array = jax.Array
 
 
 @rule("embedding")
-def _embedding(ctx: RuleContext, weight: Array, indices: Array, *_of_gradient: Any) -> Array:
+def _embedding(ctx: RuleContext, weight: Array, indices: Array, *_of_gradient: object) -> Array:
     if weight.size == 0 or indices.size == 0:
         return jnp.zeros(ctx.out[0].shape, weight.dtype)
     return take_along(weight, indices, 0)
 
 
-def _column(vector: Array, dtype: Any) -> Array:
+def _column(vector: Array, dtype: DTypeLike) -> Array:
     return lax.expand_dims(vector.astype(dtype), (1,))
 
 
@@ -82,7 +81,7 @@ def _bag_of(offsets: Array, count: int) -> Array:
     return jnp.cumsum(marks, dtype="int32") - 1
 
 
-def _largest(rows: Array, index: Array, bag: Array, valid: Array, bags: int) -> tuple[Any, Any]:
+def _largest(rows: Array, index: Array, bag: Array, valid: Array, bags: int) -> tuple[Array, Array]:
     """The largest element of each bag in every column, and the table's row it came from."""
     lowest = jnp.full((bags, rows.shape[1]), -jnp.inf, rows.dtype)
     largest = lowest.at[bag].max(jnp.where(_column(valid, bool), rows, -jnp.inf), mode=IN_BOUNDS)

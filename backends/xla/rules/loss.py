@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.typing import DTypeLike
 
 from fuse.backends.xla.rules.reduction import is_nan, kept, number
 from fuse.backends.xla.rules.registry import Number, Rule, RuleContext, rule
@@ -64,7 +64,11 @@ def _huber_slope(d: jax.Array, delta: jax.Array) -> jax.Array:
 
 def _of_difference(function: Callable[..., jax.Array]) -> Rule:
     def emit(
-        ctx: RuleContext, x: jax.Array, target: jax.Array, reduction: int = _MEAN, *parameter: Any
+        ctx: RuleContext,
+        x: jax.Array,
+        target: jax.Array,
+        reduction: int = _MEAN,
+        *parameter: Number,
     ) -> jax.Array:
         x, target = ctx.computed(x, target)
         loss = function(x - target, *(number(p, x.dtype) for p in parameter))
@@ -80,7 +84,7 @@ def _slope_of_difference(slope: Callable[..., jax.Array]) -> Rule:
         x: jax.Array,
         target: jax.Array,
         reduction: int,
-        *parameter: Any,
+        *parameter: Number,
     ) -> jax.Array:
         grad, x, target = ctx.computed(grad, x, target)
         step = slope(x - target, *(number(p, x.dtype) for p in parameter))
@@ -188,7 +192,7 @@ def _picked(ctx: RuleContext, x: jax.Array, target: jax.Array, axis: int) -> jax
 
 
 def _class_weight(
-    weight: jax.Array | None, target: jax.Array, counted: jax.Array, dtype: Any
+    weight: jax.Array | None, target: jax.Array, counted: jax.Array, dtype: DTypeLike
 ) -> jax.Array:
     """The weight of every sample: that of its class, 0 where the target is ignored."""
     if weight is None:

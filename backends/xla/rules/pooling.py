@@ -15,7 +15,6 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -56,7 +55,7 @@ class Windows:
         beside = self.disjoint and self.kernel == self.stride and self.padding == 0
         return beside and self.out * self.kernel <= self.size
 
-    def positions(self, tap: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    def positions(self, tap: int) -> np.ndarray:
         """Where element ``tap`` of every window lies; negative or too large in the padding."""
         if self.starts is not None and self.ends is not None:
             place = np.array(self.starts) + tap
@@ -64,7 +63,7 @@ class Windows:
         return np.arange(self.out) * self.stride - self.padding + tap * self.dilation
 
     @property
-    def first(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+    def first(self) -> np.ndarray:
         """The first place of every window that is not in the padding before the input."""
         place = self.positions(0)
         return np.where(place < 0, place % self.dilation, place)
@@ -93,7 +92,7 @@ class Windows:
         return jnp.where(_along(inside, axis, value.ndim), taken, jnp.asarray(fill, value.dtype))
 
 
-def _along(values: Any, axis: int, rank: int) -> jax.Array:
+def _along(values: np.ndarray, axis: int, rank: int) -> jax.Array:
     """A vector laid along dimension ``axis`` of an array of rank ``rank``."""
     return jnp.asarray(values).reshape([-1 if dim == axis else 1 for dim in range(rank)])
 
@@ -228,7 +227,7 @@ def _masks(
     total = jnp.zeros((*grad.shape[:lead], *sizes), grad.dtype)
     zero = jnp.zeros((), grad.dtype)
     for corner in itertools.product(*(range(window.kernel) for window in windows)):
-        flat: Any = 0
+        flat: jax.Array | int = 0
         config = [(0, 0, 0)] * lead
         for number, (tap, window) in enumerate(zip(corner, windows, strict=True)):
             place = window.positions(tap)

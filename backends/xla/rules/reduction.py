@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.typing import DTypeLike
 
 from fuse.backends.context import Scalar
 from fuse.backends.reduction import (
@@ -45,7 +45,7 @@ def kept(x: Array, value: Array, axes: tuple[int, ...]) -> Array:
     return value.reshape(tuple(1 if i in axes else size for i, size in enumerate(x.shape)))
 
 
-def number(value: Number, dtype: Any) -> Array:
+def number(value: Number, dtype: DTypeLike) -> Array:
     """A Scalar or float argument, dynamic or not, as a 0-d array of the dtype computed in."""
     return jnp.asarray(value).astype(dtype)
 

@@ -7,7 +7,6 @@ where a plain loop is off by n; PyTorch's CPU loop accumulates in double instead
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -84,7 +83,7 @@ for _name, _scan in (("cummax", lax.cummax), ("cummin", lax.cummin)):
     rule(f"_{_name}_helper")(_helper(_scan))
 
 
-def _by_tree(add: Callable[..., Any]) -> Scan:
+def _by_tree(add: Callable[[jax.Array, jax.Array], jax.Array]) -> Scan:
     def scan(row: jax.Array, axis: int) -> jax.Array:
         result: jax.Array = lax.associative_scan(add, row, axis=axis)
         return result

@@ -7,7 +7,6 @@ decomposition): tensors that share memory are resolved before a rule runs.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -134,7 +133,12 @@ def _flip(ctx: RuleContext, self: Array, dims: tuple[int, ...]) -> Array:
 
 
 @rule("roll")
-def _roll(ctx: RuleContext, self: Array, shifts: Any, dims: int | tuple[int, ...]) -> Array:
+def _roll(
+    ctx: RuleContext,
+    self: Array,
+    shifts: int | tuple[int | jax.Array, ...],
+    dims: int | tuple[int, ...],
+) -> Array:
     if self.size == 0:
         return self
     shifts = shifts if isinstance(shifts, (tuple, list)) else (shifts,)

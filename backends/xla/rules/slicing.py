@@ -7,8 +7,6 @@ views) the view resolution does the work: a rule's operand is a dense row-major 
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -70,8 +68,8 @@ def _slice_backward(
     grad_output: Array,
     input_sizes: Sizes,
     dim: int,
-    start: Number,
-    end: Number,
+    start: int | Array,
+    end: int | Array,
     step: int,
 ) -> Array:
     dim %= grad_output.ndim
@@ -83,14 +81,14 @@ def _slice_backward(
     return _spread(grad_output, shape, dim, slice(start, end, step))
 
 
-def _from_start(index: Any, size: int) -> Array:
+def _from_start(index: int | Array, size: int) -> Array:
     """An index, which may count from the end, as one from the start."""
     return jnp.asarray(jnp.where(index < 0, index + size, index))
 
 
 @rule("select_backward")
 def _select_backward(
-    ctx: RuleContext, grad_output: Array, input_sizes: Sizes, dim: int, index: Any
+    ctx: RuleContext, grad_output: Array, input_sizes: Sizes, dim: int, index: int | Array
 ) -> Array:
     shape = ctx.out[0].shape
     dim %= len(shape)
@@ -124,7 +122,9 @@ def _slice_scatter(
 
 
 @rule("select_scatter")
-def _select_scatter(ctx: RuleContext, self: Array, src: Array, dim: int, index: Any) -> Array:
+def _select_scatter(
+    ctx: RuleContext, self: Array, src: Array, dim: int, index: int | Array
+) -> Array:
     dim %= self.ndim
     index = index % self.shape[dim]
     if isinstance(index, jax.Array):

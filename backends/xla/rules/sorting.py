@@ -8,8 +8,6 @@ dtypes take two such passes, low half first (least-significant-digit radix order
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -117,7 +115,7 @@ def _sort_stable(
 # --- order statistics ----------------------------------------------------------------
 
 
-def _fits_float32(dtype: Any) -> bool:
+def _fits_float32(dtype: np.dtype) -> bool:
     return bool(dtype.itemsize <= 2 or dtype == jnp.float32)
 
 
@@ -238,7 +236,7 @@ def _search(sequence: Array, values: Array, right: bool) -> Array:
     if values.size == 0 or size == 0:
         return jnp.zeros(shape, jnp.int64)
 
-    def step(_: Any, bounds: tuple[Array, Array]) -> tuple[Array, Array]:
+    def step(_: object, bounds: tuple[Array, Array]) -> tuple[Array, Array]:
         low, high = bounds
         middle = low + ((high - low) >> 1)
         # Once low meets high the middle may be one past the end: keep the read in range.
@@ -259,7 +257,7 @@ register_search(rule, _search, lambda sequence, sorter: take(sequence, sorter, s
 
 @rule("isin.Tensor_Tensor", "isin.Tensor_Scalar", "isin.Scalar_Tensor")
 def _isin(
-    ctx: RuleContext, elements: Any, candidates: Any, *, invert: bool = False, **_hints: bool
+    ctx: RuleContext, elements: Number, candidates: Number, *, invert: bool = False, **_hints: bool
 ) -> Array:
     x, y = ctx.promoted(elements, candidates)
     y = y.reshape(-1)
