@@ -34,7 +34,13 @@ def register_scaled(rule: Register, product: Rule) -> None:
 
     @functools.wraps(product)
     def scaled(
-        ctx: Operation[A], x: A, y: A, scale_a: A, scale_b: A, bias: A | None = None, *_options: Any
+        ctx: Operation[A],
+        x: A,
+        y: A,
+        scale_a: A,
+        scale_b: A,
+        bias: A | None = None,
+        *_options: object,
     ) -> Result:
         return product(ctx, x, y, (scale_a, scale_b), bias)
 

@@ -178,7 +178,7 @@ def register_upsampling(rule: Register, forward: Rule, backward: Rule) -> None:
         rule(f"{name}_backward", **options)(_backward(method, backward))
 
 
-def _refuse_others(ctx: Operation[A], x: A, *_attributes: Any) -> str | None:
+def _refuse_others(ctx: Operation[A], x: A, *_attributes: object) -> str | None:
     if "float" in str(x.dtype):
         return None
     return "interpolation of integers, which PyTorch rounds in its own way"

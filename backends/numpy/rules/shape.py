@@ -127,7 +127,9 @@ def _repeat(ctx: RuleContext, self: Array, repeats: tuple[int, ...]) -> Array:
     return np.tile(self, repeats)
 
 
-def _refuse_unknown_size(*_arguments: Any, output_size: int | None, **_options: Any) -> str | None:
+def _refuse_unknown_size(
+    *_arguments: object, output_size: int | None, **_options: object
+) -> str | None:
     return "the number of results depends on the data" if output_size is None else None
 
 
