@@ -278,7 +278,7 @@ class Backend(ABC):
         return array
 
     @abstractmethod
-    def owns(self, array: Any) -> bool:
+    def owns(self, array: object) -> bool:
         """Whether ``array`` is one of this backend's own."""
 
     def exported(self, array: Any) -> Any:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Generic, Protocol, Self, TypeVar
+
+import numpy as np
 
 from fuse.trace.decompose import Step
 from fuse.trace.evaluate import Scalars
@@ -12,9 +15,45 @@ from fuse.trace.node import Node, Output, Write
 from fuse.trace.promote import promoted_operands, result_type
 from fuse.trace.spec import TensorSpec, contiguous_strides
 
+Scalar = bool | int | float | complex
+"""A number that PyTorch takes as one."""
+
+
+class Array(Protocol):
+    """What rules of every backend may ask of an array: NumPy's and JAX's have it."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...  # noqa: D102
+
+    @property
+    def ndim(self) -> int: ...  # noqa: D102
+
+    @property
+    def size(self) -> int: ...  # noqa: D102
+
+    @property
+    def dtype(self) -> np.dtype[Any]: ...  # noqa: D102
+
+    def reshape(self, shape: tuple[int, ...], /) -> Self: ...  # noqa: D102
+
+    def astype(self, dtype: Any, /) -> Self: ...  # noqa: D102
+
+    def __getitem__(self, key: slice, /) -> Self: ...
+
+    def __sub__(self, other: Any, /) -> Self: ...
+
+
+A = TypeVar("A", bound=Array)
+"""The arrays of one backend."""
+Part = Array | int | None
+Result = Part | Sequence[Part | Sequence[Array]]
+Rule = Callable[..., Result]
+Register = Callable[..., Callable[[Rule], Rule]]
+"""A backend's ``rule``: the decorator that puts rules into its table."""
+
 
 @dataclass(frozen=True)
-class Operation:
+class Operation(ABC, Generic[A]):
     """Facts about one operation: its results, its promoted dtype, its randomness.
 
     Attributes:
@@ -59,3 +98,16 @@ class Operation:
                 elif isinstance(item, int) and not isinstance(item, bool):
                     found.append(("int64", 0, True))
         return cls(step.specs, result_type(found) or step.specs[0].dtype, **more)
+
+    @abstractmethod
+    def promoted(self, *values: A | Scalar) -> tuple[A, ...]:
+        """Convert operands to ``result_type``; shapes stay as they are."""
+
+    @abstractmethod
+    def computed(self, *values: A | Scalar) -> tuple[A, ...]:
+        """Convert operands to the dtype PyTorch computes in: ``result_type``, half widened."""
+
+    @staticmethod
+    @abstractmethod
+    def widened(value: A) -> A:
+        """Widen a half-precision array to float32, for accumulation; others come back as is."""

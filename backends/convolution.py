@@ -6,11 +6,10 @@ What is computed of them is each backend's own.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-Rule = Callable[..., Any]
+from fuse.backends.context import A, Operation, Result, Rule
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ def forward(compute: Rule) -> Rule:
     """The rule of ``convolution``: ``compute(ctx, x, weight, bias, window)``."""
 
     @functools.wraps(compute)
-    def rule(ctx: Any, x: Any, weight: Any, bias: Any, *attributes: Any) -> Any:
+    def rule(ctx: Operation[A], x: A, weight: A, bias: A | None, *attributes: Any) -> Result:
         return compute(ctx, x, weight, bias, Window.of(x.ndim - 2, *attributes))
 
     return rule
@@ -66,7 +65,9 @@ def backward(compute: Rule) -> Rule:
     plain = backward_overrideable(compute)
 
     @functools.wraps(compute)
-    def rule(ctx: Any, grad: Any, x: Any, weight: Any, bias_sizes: Any, *attributes: Any) -> Any:
+    def rule(
+        ctx: Operation[A], grad: A, x: A, weight: A, _bias_sizes: object, *attributes: Any
+    ) -> Result:
         return plain(ctx, grad, x, weight, *attributes)
 
     return rule
@@ -76,7 +77,7 @@ def backward_overrideable(compute: Rule) -> Rule:
     """The same of ``convolution_backward_overrideable``, which is not told the bias's sizes."""
 
     @functools.wraps(compute)
-    def rule(ctx: Any, grad: Any, x: Any, weight: Any, *attributes: Any) -> Any:
+    def rule(ctx: Operation[A], grad: A, x: A, weight: A, *attributes: Any) -> Result:
         *window, mask = attributes
         return compute(ctx, grad, x, weight, Window.of(x.ndim - 2, *window), mask)
 

@@ -101,7 +101,7 @@ def run_steps(
     for number, (spec, data) in found.constants:
         known[number] = convert(np.array(data, spec.dtype).reshape(spec.shape), spec.dtype)
 
-    def resolve(value: Any) -> Any:
+    def resolve(value: object) -> Any:
         if isinstance(value, Ref):
             return known[value.index]
         return [resolve(item) for item in value] if isinstance(value, list) else value

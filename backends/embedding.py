@@ -8,11 +8,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Generic
 
+from fuse.backends.context import A, Array, Operation, Register, Result, Rule
 from fuse.backends.scatter import refuse_sparse
-
-Rule = Callable[..., Any]
 
 SUM, MEAN, MAX = 0, 1, 2
 """The modes of a bag (EmbeddingBagMode of ATen/native/EmbeddingBag.h)."""
@@ -20,7 +19,7 @@ _SCALED_BAG: Final = "scale_grad_by_freq of an embedding bag"
 
 
 @dataclass(frozen=True)
-class Bags:
+class Bags(Generic[A]):
     """How the rows of each bag are reduced.
 
     Attributes:
@@ -30,7 +29,7 @@ class Bags:
     """
 
     mode: int
-    weights: Any
+    weights: A | None
     padding: int
 
 
@@ -48,12 +47,12 @@ class Embedding:
     """
 
     gradient: Rule
-    bag_of: Callable[[Any, int], Any]
+    bag_of: Callable[..., Array]
     bags: Rule
     bags_gradient: Rule
     weights_gradient: Rule
 
-    def register(self, rule: Callable[..., Callable[[Rule], Rule]]) -> None:
+    def register(self, rule: Register) -> None:
         """Give every overload its rule."""
         gradient = self._gradient()
         rule("embedding_dense_backward")(gradient)
@@ -67,21 +66,21 @@ class Embedding:
     def _gradient(self) -> Rule:
         @functools.wraps(self.gradient)
         def rule(
-            ctx: Any,
-            grad: Any,
-            indices: Any,
+            ctx: Operation[A],
+            grad: A,
+            indices: A,
             _rows: int,
             padding: int,
             scaled: bool,
             *_sparse: bool,
-        ) -> Any:
+        ) -> Result:
             return self.gradient(ctx, ctx.widened(grad), indices, padding, scaled)
 
         return rule
 
     def _bags(self) -> Rule:
         @functools.wraps(self.bags)
-        def rule(ctx: Any, weight: Any, indices: Any, offsets: Any, *attributes: Any) -> Any:
+        def rule(ctx: Operation[A], weight: A, indices: A, offsets: A, *attributes: Any) -> Result:
             _scaled, mode, _sparse, weights, include_last_offset, padding = attributes
             offsets = offsets[:-1] if include_last_offset else offsets
             return self.bags(ctx, weight, indices, offsets, Bags(mode, weights, padding))
@@ -91,8 +90,8 @@ class Embedding:
     def _dense_bags_gradient(self) -> Rule:
         @functools.wraps(self.bags_gradient)
         def rule(
-            ctx: Any, grad: Any, indices: Any, bag: Any, sizes: Any, maxima: Any, *attributes: Any
-        ) -> Any:
+            ctx: Operation[A], grad: A, indices: A, bag: A, sizes: A, maxima: A, *attributes: Any
+        ) -> Result:
             _rows, _scaled, mode, weights, padding = attributes
             grad, bags = ctx.widened(grad), Bags(mode, weights, padding)
             sizes = sizes[: grad.shape[0]]
@@ -105,8 +104,8 @@ class Embedding:
 
         @functools.wraps(self.bags_gradient)
         def rule(
-            ctx: Any, grad: Any, indices: Any, offsets: Any, offset2bag: Any, *rest: Any
-        ) -> Any:
+            ctx: Operation[A], grad: A, indices: A, offsets: A, offset2bag: A, *rest: Any
+        ) -> Result:
             *sizes, rows, scaled, mode, _sparse, weights, padding = rest
             bag = self._known(offset2bag, offsets, indices)
             return dense(ctx, grad, indices, bag, *sizes, rows, scaled, mode, weights, padding)
@@ -116,15 +115,15 @@ class Embedding:
     def _weights_gradient(self) -> Rule:
         @functools.wraps(self.weights_gradient)
         def rule(
-            ctx: Any, grad: Any, weight: Any, indices: Any, offsets: Any, *attributes: Any
-        ) -> Any:
+            ctx: Operation[A], grad: A, weight: A, indices: A, offsets: A, *attributes: Any
+        ) -> Result:
             offset2bag, _mode, padding = attributes
             bag = self._known(offset2bag, offsets, indices)
             return self.weights_gradient(ctx, grad, weight, indices, bag, padding)
 
         return rule
 
-    def _known(self, offset2bag: Any, offsets: Any, indices: Any) -> Any:
+    def _known(self, offset2bag: Array, offsets: Array, indices: Array) -> Array:
         """``offset2bag``, where the forward left it empty computed."""
         return offset2bag if offset2bag.size else self.bag_of(offsets, indices.size)
 

@@ -10,19 +10,18 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic
 
-Rule = Callable[..., Any]
-Arrays = Sequence[Any]
+from fuse.backends.context import A, Array, Operation, Register, Result, Rule, Scalar
 
 
-def is_zero(number: Any) -> bool:
+def is_zero(number: Array | Scalar) -> bool:
     """Whether a number is known to be 0: one that varies is not."""
     return isinstance(number, (int, float)) and number == 0
 
 
 @dataclass(frozen=True)
-class FusedOptimizers:
+class FusedOptimizers(Generic[A]):
     """A backend's arithmetic, and ``register``, which makes rules of it.
 
     ``adam``, ``sgd`` and ``adagrad`` take ``values``, one parameter and what belongs to it with the
@@ -39,13 +38,13 @@ class FusedOptimizers:
         adagrad: ``(ctx, values, step, **numbers)``; parameter, gradient, sum of squares.
     """
 
-    unscaled: Rule
-    kept: Rule
-    adam: Rule
-    sgd: Rule
-    adagrad: Rule
+    unscaled: Callable[[A, A | None], A]
+    kept: Callable[[A, A, A | None], A]
+    adam: Callable[..., Sequence[A]]
+    sgd: Callable[..., Sequence[A]]
+    adagrad: Callable[..., Sequence[A]]
 
-    def register(self, rule: Callable[..., Callable[[Rule], Rule]]) -> None:
+    def register(self, rule: Register) -> None:
         """Give every overload its rule."""
         for name, decoupled in (("_fused_adam", False), ("_fused_adamw", True)):
             rule(name, f"{name}.tensor_lr")(self._adam(decoupled))
@@ -56,19 +55,19 @@ class FusedOptimizers:
     def _adam(self, decoupled: bool) -> Rule:
         @functools.wraps(self.adam)
         def rule(
-            ctx: Any,
-            parameters: Arrays,
-            grads: Arrays,
-            averages: Arrays,
-            squares: Arrays,
-            maxima: Arrays,
-            steps: Arrays,
+            ctx: Operation[A],
+            parameters: Sequence[A],
+            grads: Sequence[A],
+            averages: Sequence[A],
+            squares: Sequence[A],
+            maxima: Sequence[A],
+            steps: Sequence[A],
             *,
             amsgrad: bool,
-            grad_scale: Any = None,
-            found_inf: Any = None,
+            grad_scale: A | None = None,
+            found_inf: A | None = None,
             **numbers: Any,
-        ) -> Any:
+        ) -> Result:
             unscaled = [self.unscaled(grad, grad_scale) for grad in grads]
             state = (averages, squares, maxima) if amsgrad else (averages, squares)
             made = [
@@ -84,16 +83,16 @@ class FusedOptimizers:
     def _sgd(self) -> Rule:
         @functools.wraps(self.sgd)
         def rule(
-            ctx: Any,
-            parameters: Arrays,
-            grads: Arrays,
-            momenta: Arrays,
+            ctx: Operation[A],
+            parameters: Sequence[A],
+            grads: Sequence[A],
+            momenta: Sequence[A],
             *,
-            momentum: Any,
-            grad_scale: Any = None,
-            found_inf: Any = None,
+            momentum: A | float,
+            grad_scale: A | None = None,
+            found_inf: A | None = None,
             **numbers: Any,
-        ) -> Any:
+        ) -> Result:
             unscaled = [self.unscaled(grad, grad_scale) for grad in grads]
             # PyTorch keeps no buffers where there is no momentum; of one that varies they tell.
             state = () if is_zero(momentum) or not momenta else (momenta,)
@@ -110,16 +109,16 @@ class FusedOptimizers:
     def _adagrad(self, keeps_steps: bool) -> Rule:
         @functools.wraps(self.adagrad)
         def rule(
-            ctx: Any,
-            parameters: Arrays,
-            grads: Arrays,
-            sums: Arrays,
-            steps: Arrays,
+            ctx: Operation[A],
+            parameters: Sequence[A],
+            grads: Sequence[A],
+            sums: Sequence[A],
+            steps: Sequence[A],
             *,
-            grad_scale: Any = None,
-            found_inf: Any = None,
+            grad_scale: A | None = None,
+            found_inf: A | None = None,
             **numbers: Any,
-        ) -> Any:
+        ) -> Result:
             unscaled = [self.unscaled(grad, grad_scale) for grad in grads]
             made = [
                 self.adagrad(ctx, values, step, **numbers)
@@ -132,12 +131,12 @@ class FusedOptimizers:
 
         return rule
 
-    def _gradients(self, unscaled: Arrays, grads: Arrays, found_inf: Any) -> list[Any]:
+    def _gradients(self, unscaled: Sequence[A], grads: Sequence[A], found_inf: A | None) -> list[A]:
         return [self.kept(a, b, found_inf) for a, b in zip(unscaled, grads, strict=True)]
 
     def _settled(
-        self, made: Sequence[Arrays], old: Sequence[Arrays], found_inf: Any
-    ) -> list[list[Any]]:
+        self, made: Sequence[Sequence[A]], old: Sequence[Sequence[A]], found_inf: A | None
+    ) -> list[list[A]]:
         """Of what was made for each parameter, a list for each kind."""
         return [
             [self.kept(one[kind], before, found_inf) for one, before in zip(made, of, strict=True)]

@@ -6,34 +6,46 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-Rule = Callable[..., Any]
+from fuse.backends.context import A, Operation, Register, Result, Rule, Scalar
 
 _TENSOR_WISE, _ROW_WISE = 0, 1  # torch.nn.functional.ScalingType
 
 
-def added(product: Rule, add: Rule) -> Rule:
+def added(product: Callable[..., A], add: Callable[..., A]) -> Callable[..., A]:
     """The rule of ``add(ctx, base, product(ctx, x, y), beta, alpha)``, its dtype named or not."""
 
     @functools.wraps(product)
     def rule(
-        ctx: Any, base: Any, x: Any, y: Any, *_dtype: str, beta: Any = 1, alpha: Any = 1
-    ) -> Any:
+        ctx: Operation[A],
+        base: A,
+        x: A,
+        y: A,
+        *_dtype: str,
+        beta: A | Scalar = 1,
+        alpha: A | Scalar = 1,
+    ) -> A:
         return add(ctx, base, product(ctx, x, y), beta, alpha)
 
     return rule
 
 
-def register_scaled(rule: Callable[..., Callable[[Rule], Rule]], product: Rule) -> None:
+def register_scaled(rule: Register, product: Rule) -> None:
     """Make ``product(ctx, x, y, (x scale, y scale), bias)`` the rule of 8-bit floats' products."""
 
     @functools.wraps(product)
     def scaled(
-        ctx: Any, x: Any, y: Any, scale_a: Any, scale_b: Any, bias: Any = None, *_options: Any
-    ) -> Any:
+        ctx: Operation[A],
+        x: A,
+        y: A,
+        scale_a: A,
+        scale_b: A,
+        bias: A | None = None,
+        *_options: object,
+    ) -> Result:
         return product(ctx, x, y, (scale_a, scale_b), bias)
 
     @functools.wraps(product)
-    def by_recipe(ctx: Any, x: Any, y: Any, *arguments: Any) -> Any:
+    def by_recipe(ctx: Operation[A], x: A, y: A, *arguments: Any) -> Result:
         scale_a, _, _, scale_b, _, _, bias = (*arguments, None)[:7]
         return product(ctx, x, y, (scale_a[0], scale_b[0]), bias)
 
@@ -41,7 +53,7 @@ def register_scaled(rule: Callable[..., Callable[[Rule], Rule]], product: Rule) 
     rule("_scaled_mm_v2", refuse=_refuse_blocks)(by_recipe)
 
 
-def _refuse_blocks(ctx: Any, x: Any, y: Any, *arguments: Any) -> str | None:
+def _refuse_blocks(ctx: Operation[A], x: A, y: A, *arguments: Any) -> str | None:
     _, recipe_a, _, _, recipe_b, *_ = arguments
     known = {*recipe_a, *recipe_b} <= {_TENSOR_WISE, _ROW_WISE}
     return None if known else "scales of blocks of a matrix"
@@ -55,7 +67,7 @@ def trilinear(compute: Rule) -> Rule:
     """
 
     @functools.wraps(compute)
-    def rule(ctx: Any, a: Any, b: Any, c: Any, *attributes: Any) -> Any:
+    def rule(ctx: Operation[A], a: A, b: A, c: A, *attributes: Any) -> Result:
         *expanded, dims = attributes[:4]
         rank = a.ndim + len(expanded[0])
         names = [_letters(rank, without) for without in expanded]

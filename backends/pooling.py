@@ -5,16 +5,17 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-Rule = Callable[..., Any]
+from fuse.backends.context import A, Array, Operation, Register, Result, Rule
+
 Shape = tuple[int, ...]
-Windows = Sequence[Any]
-"""What a backend makes of the windows along each pooled dimension."""
+W = TypeVar("W")
+"""What a backend makes of the windows along one pooled dimension."""
 
 
 @dataclass(frozen=True)
-class Pooling:
+class Pooling(Generic[W]):
     """A backend's arithmetic on windows, and ``register``, which makes rules of it.
 
     Attributes:
@@ -29,15 +30,15 @@ class Pooling:
         average_gradient: ``(ctx, grad, x, windows, by)``.
     """
 
-    regular: Callable[..., Any]
-    adaptive: Callable[[int, int], Any]
-    divisors: Callable[[Any, bool], Any]
+    regular: Callable[..., W]
+    adaptive: Callable[[int, int], W]
+    divisors: Callable[[Sequence[W], bool], Array]
     maximum: Rule
     maximum_gradient: Rule
     average: Rule
     average_gradient: Rule
 
-    def register(self, rule: Callable[..., Callable[[Rule], Rule]]) -> None:
+    def register(self, rule: Register) -> None:
         """Give every overload its rule."""
         for dims in (2, 3):
             for maximum, average, windows in (
@@ -49,7 +50,7 @@ class Pooling:
                 rule(average)(self._average(dims, windows))
                 rule(f"{average}_backward")(self._average_gradient(dims, windows))
 
-    def _regular(self, x: Any, out: Shape, *attributes: Any) -> Windows:
+    def _regular(self, x: Array, out: Shape, *attributes: Any) -> Sequence[W]:
         """Windows that make the last dimensions ``out``; attributes of length one are repeated."""
         kernel, stride, padding, dilation = (*attributes[:3], *(attributes[3:4] or ((1,),)))
         lists = (kernel, stride or kernel, padding, dilation)
@@ -57,45 +58,45 @@ class Pooling:
         sizes = zip(x.shape[-len(out) :], out, *each, strict=True)
         return [self.regular(*numbers) for numbers in sizes]
 
-    def _parts(self, x: Any, out: Shape, *_attributes: Any) -> Windows:
+    def _parts(self, x: Array, out: Shape, *_attributes: Any) -> Sequence[W]:
         """Windows that cut the last dimensions into ``out`` equal parts."""
         sizes = zip(x.shape[-len(out) :], out, strict=True)
         return [self.adaptive(size, parts) for size, parts in sizes]
 
-    def _maximum(self, dims: int, windows: Callable[..., Windows]) -> Rule:
+    def _maximum(self, dims: int, windows: Callable[..., Sequence[W]]) -> Rule:
         @functools.wraps(self.maximum)
-        def rule(ctx: Any, x: Any, *attributes: Any) -> Any:
+        def rule(ctx: Operation[A], x: A, *attributes: Any) -> Result:
             return self.maximum(ctx, x, windows(x, ctx.out[0].shape[-dims:], *attributes))
 
         return rule
 
-    def _maximum_gradient(self, dims: int, windows: Callable[..., Windows]) -> Rule:
+    def _maximum_gradient(self, dims: int, windows: Callable[..., Sequence[W]]) -> Rule:
         @functools.wraps(self.maximum_gradient)
-        def rule(ctx: Any, grad: Any, x: Any, *attributes: Any) -> Any:
+        def rule(ctx: Operation[A], grad: A, x: A, *attributes: Any) -> Result:
             *sizes, indices = attributes
             found = windows(x, grad.shape[-dims:], *sizes)
             return self.maximum_gradient(ctx, ctx.widened(grad), indices, x, found)
 
         return rule
 
-    def _average(self, dims: int, windows: Callable[..., Windows]) -> Rule:
+    def _average(self, dims: int, windows: Callable[..., Sequence[W]]) -> Rule:
         @functools.wraps(self.average)
-        def rule(ctx: Any, x: Any, *attributes: Any) -> Any:
+        def rule(ctx: Operation[A], x: A, *attributes: Any) -> Result:
             found = windows(x, ctx.out[0].shape[-dims:], *attributes[:3])
             return self.average(ctx, ctx.widened(x), found, self._divisors(found, attributes))
 
         return rule
 
-    def _average_gradient(self, dims: int, windows: Callable[..., Windows]) -> Rule:
+    def _average_gradient(self, dims: int, windows: Callable[..., Sequence[W]]) -> Rule:
         @functools.wraps(self.average_gradient)
-        def rule(ctx: Any, grad: Any, x: Any, *attributes: Any) -> Any:
+        def rule(ctx: Operation[A], grad: A, x: A, *attributes: Any) -> Result:
             found = windows(x, grad.shape[-dims:], *attributes[:3])
             by = self._divisors(found, attributes)
             return self.average_gradient(ctx, ctx.widened(grad), x, found, by)
 
         return rule
 
-    def _divisors(self, windows: Windows, attributes: Sequence[Any]) -> Any:
+    def _divisors(self, windows: Sequence[W], attributes: Sequence[Any]) -> Array | int:
         """What sums are divided by: after the windows' sizes an average's attributes say it."""
         _ceil_mode, count_include_pad, override = attributes[3:] or (False, False, None)
         return self.divisors(windows, count_include_pad) if override is None else override

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any
+
+from fuse.backends.context import A, Array, Operation, Register, Result, Rule
 
 Dims = tuple[int, ...] | int | None
-Rule = Callable[..., Any]
-Register = Callable[..., Callable[[Rule], Rule]]
-Shaped = Callable[..., Any]
+Shaped = Callable[..., Array]
 """Gives a result the shape of the ``ctx``'s result number ``at``: ``(ctx, value, at=0)``."""
 
 
@@ -28,9 +27,9 @@ def truth_axes(dim: Dims, rank: int) -> tuple[int, ...]:
     return () if dim == () else axes_of(dim, rank)
 
 
-def at_least_1d(x: Any) -> Any:
+def at_least_1d(x: A) -> A:
     """A scalar as one element, so that ``dim=0`` and ``dim=-1`` name an axis."""
-    return x.reshape(1) if x.ndim == 0 else x
+    return x.reshape((1,)) if x.ndim == 0 else x
 
 
 def register_extrema(
@@ -46,7 +45,7 @@ def register_extrema(
         rule(f"{name}.dim")(_indexed_extremum(extremum, first_index, shaped))
 
     @functools.wraps(first_index)
-    def both(ctx: Any, x: Any, dim: Dims = None, keepdim: bool = False) -> Any:
+    def both(ctx: Operation[A], x: A, dim: Dims = None, keepdim: bool = False) -> Result:
         axes = axes_of(dim, x.ndim)
         smallest, largest = extrema["min"](x, axes), extrema["max"](x, axes)
         return shaped(ctx, smallest), shaped(ctx, largest, 1)
@@ -56,8 +55,8 @@ def register_extrema(
 
 def _arg_extremum(extremum: Rule, first_index: Rule, shaped: Shaped) -> Rule:
     @functools.wraps(extremum)
-    def rule(ctx: Any, x: Any, dim: int | None = None, keepdim: bool = False) -> Any:
-        x = x.reshape(-1) if dim is None else at_least_1d(x)
+    def rule(ctx: Operation[A], x: A, dim: int | None = None, keepdim: bool = False) -> Result:
+        x = x.reshape((-1,)) if dim is None else at_least_1d(x)
         axis = 0 if dim is None else dim % x.ndim
         return shaped(ctx, first_index(x, extremum(x, (axis,)), axis))
 
@@ -66,7 +65,7 @@ def _arg_extremum(extremum: Rule, first_index: Rule, shaped: Shaped) -> Rule:
 
 def _whole_extremum(extremum: Rule, shaped: Shaped) -> Rule:
     @functools.wraps(extremum)
-    def rule(ctx: Any, x: Any, dim: Dims = None, keepdim: bool = False) -> Any:
+    def rule(ctx: Operation[A], x: A, dim: Dims = None, keepdim: bool = False) -> Result:
         return shaped(ctx, extremum(x, axes_of(dim, x.ndim)))
 
     return rule
@@ -74,7 +73,7 @@ def _whole_extremum(extremum: Rule, shaped: Shaped) -> Rule:
 
 def _indexed_extremum(extremum: Rule, first_index: Rule, shaped: Shaped) -> Rule:
     @functools.wraps(extremum)
-    def rule(ctx: Any, x: Any, dim: int, keepdim: bool = False) -> Any:
+    def rule(ctx: Operation[A], x: A, dim: int, keepdim: bool = False) -> Result:
         x = at_least_1d(x)
         axis = dim % x.ndim
         value = extremum(x, (axis,))
@@ -83,18 +82,27 @@ def _indexed_extremum(extremum: Rule, first_index: Rule, shaped: Shaped) -> Rule
     return rule
 
 
-def register_variances(rule: Register, variance: Rule, root: Rule, shaped: Shaped) -> None:
+def register_variances(
+    rule: Register, variance: Callable[..., tuple[Array, Array]], root: Rule, shaped: Shaped
+) -> None:
     """Make rules of ``variance(ctx, x, axes, correction)``, which returns variance and mean."""
     for name, of in (("var", None), ("std", root)):
         rule(f"{name}.correction")(_spread(variance, of, shaped, with_mean=False))
         rule(f"{name}_mean.correction")(_spread(variance, of, shaped, with_mean=True))
 
 
-def _spread(variance: Rule, root: Rule | None, shaped: Shaped, with_mean: bool) -> Rule:
+def _spread(
+    variance: Callable[..., tuple[Array, Array]], root: Rule | None, shaped: Shaped, with_mean: bool
+) -> Rule:
     @functools.wraps(variance)
     def rule(
-        ctx: Any, x: Any, dim: Dims = None, *, correction: Any = None, keepdim: bool = False
-    ) -> Any:
+        ctx: Operation[A],
+        x: A,
+        dim: Dims = None,
+        *,
+        correction: A | float | None = None,
+        keepdim: bool = False,
+    ) -> Result:
         correction = 1 if correction is None else correction
         spread, mean = variance(ctx, ctx.widened(x), axes_of(dim, x.ndim), correction)
         spread = shaped(ctx, spread if root is None else root(spread))
@@ -108,18 +116,18 @@ def register_norms(rule: Register, norm: Rule) -> None:
 
     @functools.wraps(norm)
     def of_dims(
-        ctx: Any,
-        x: Any,
-        order: Any = 2,
+        ctx: Operation[A],
+        x: A,
+        order: A | float | None = 2,
         dim: Dims = None,
         keepdim: bool = False,
         *,
         dtype: str | None = None,
-    ) -> Any:
+    ) -> Result:
         return norm(ctx, x, 2 if order is None else order, axes_of(dim, x.ndim), dtype)
 
     @functools.wraps(norm)
-    def of_difference(ctx: Any, x: Any, y: Any, p: Any = 2) -> Any:
+    def of_difference(ctx: Operation[A], x: A, y: A, p: A | float = 2) -> Result:
         x, y = ctx.computed(x, y)
         return norm(ctx, x - y, p, axes_of(None, x.ndim), None)
 

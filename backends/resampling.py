@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from fuse.backends.context import A, Operation, Register, Result, Rule
+
 _CUBIC, _CUBIC_ANTIALIASED = -0.75, -0.5  # the constants of OpenCV and of PIL
-Array = np.ndarray[Any, np.dtype[Any]]
-Rule = Callable[..., Any]
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,11 @@ class Axis:
     """
 
     size: int
-    index: list[Array]
-    weights: list[Array] | None = None
+    index: list[np.ndarray]
+    weights: list[np.ndarray] | None = None
 
 
-def _scale(size: int, out: int, align: bool, factor: float | None, kind: type) -> Any:
+def _scale(size: int, out: int, align: bool, factor: float | None, kind: type) -> np.floating:
     """Source elements a target element; ``kind`` is the type PyTorch computes it in."""
     if align:
         return kind(size - 1) / kind(out - 1) if out > 1 else kind(0)
@@ -57,10 +57,10 @@ def nearest(size: int, out: int, factor: float | None, exact: bool, whole: bool)
 def linear(size: int, out: int, align: bool, factor: float | None, kind: type) -> Axis:
     """Two neighbours, weighted by distance."""
     scale = _scale(size, out, align, factor, kind)
-    target: Array = np.arange(out, dtype=kind)
+    target: np.ndarray = np.arange(out, dtype=kind)
     place = target * scale if align else np.maximum((target + kind(0.5)) * scale - kind(0.5), 0)
     first = np.minimum(place.astype(np.int64), size - 1)
-    upper = np.clip(place - first.astype(kind), 0, 1).astype(kind)
+    upper: np.ndarray = np.clip(place - first.astype(kind), 0, 1).astype(kind)
     second = first + (first < size - 1)
     return Axis(size, [first, second], [(kind(1) - upper).astype(kind), upper])
 
@@ -68,16 +68,16 @@ def linear(size: int, out: int, align: bool, factor: float | None, kind: type) -
 def cubic(size: int, out: int, align: bool, factor: float | None, kind: type) -> Axis:
     """Four neighbours, weighted by Keys' cubic convolution."""
     scale = _scale(size, out, align, factor, kind)
-    target: Array = np.arange(out, dtype=kind)
+    target: np.ndarray = np.arange(out, dtype=kind)
     place = target * scale if align else (target + kind(0.5)) * scale - kind(0.5)
     first = np.floor(place)
     offset = place - first
     index = [np.clip(first.astype(np.int64) + tap - 1, 0, size - 1) for tap in range(4)]
-    weights = [_keys(offset + 1 - tap, _CUBIC).astype(kind) for tap in range(4)]
+    weights: list[np.ndarray] = [_keys(offset + 1 - tap, _CUBIC).astype(kind) for tap in range(4)]
     return Axis(size, index, weights)
 
 
-def _keys(x: Any, a: float) -> Any:
+def _keys(x: np.ndarray, a: float) -> np.ndarray:
     """Keys' kernel: R. Keys, Cubic convolution interpolation, IEEE TASSP 29 (1981)."""
     x = np.abs(x)
     near = ((a + 2) * x - (a + 3)) * x * x + 1
@@ -85,15 +85,15 @@ def _keys(x: Any, a: float) -> Any:
     return np.where(x <= 1, near, np.where(x < 2, far, 0))
 
 
-def _triangle(x: Any) -> Any:
+def _triangle(x: np.ndarray) -> np.ndarray:
     return np.maximum(1 - np.abs(x), 0)
 
 
-def _lanczos(x: Any) -> Any:
+def _lanczos(x: np.ndarray) -> np.ndarray:
     return np.where(np.abs(x) < 3, np.sinc(x) * np.sinc(x / 3), 0)
 
 
-_FILTERS: dict[str, tuple[Callable[[Any], Any], float]] = {
+_FILTERS: dict[str, tuple[Callable[[np.ndarray], np.ndarray], float]] = {
     "bilinear2d": (_triangle, 1.0),
     "bicubic2d": (partial(_keys, a=_CUBIC_ANTIALIASED), 2.0),
     "lanczos2d": (_lanczos, 3.0),
@@ -162,9 +162,7 @@ _METHODS = (
 )  # fmt: skip
 
 
-def register_upsampling(
-    rule: Callable[..., Callable[[Rule], Rule]], forward: Rule, backward: Rule
-) -> None:
+def register_upsampling(rule: Register, forward: Rule, backward: Rule) -> None:
     """Give every overload of every method its rule.
 
     ``forward(ctx, x, axes, method)`` resamples along ``axes``; ``backward(ctx, grad, input_size,
@@ -180,7 +178,7 @@ def register_upsampling(
         rule(f"{name}_backward", **options)(_backward(method, backward))
 
 
-def _refuse_others(ctx: Any, x: Any, *_attributes: Any) -> str | None:
+def _refuse_others(ctx: Operation[A], x: A, *_attributes: object) -> str | None:
     if "float" in str(x.dtype):
         return None
     return "interpolation of integers, which PyTorch rounds in its own way"
@@ -188,7 +186,7 @@ def _refuse_others(ctx: Any, x: Any, *_attributes: Any) -> str | None:
 
 def _forward(method: str, compute: Rule) -> Rule:
     @functools.wraps(compute)
-    def rule(ctx: Any, x: Any, output_size: tuple[int, ...], *attributes: Any) -> Any:
+    def rule(ctx: Operation[A], x: A, output_size: tuple[int, ...], *attributes: Any) -> Result:
         sizes = x.shape[-len(output_size) :]
         how = axes(method, sizes, output_size, attributes, str(x.dtype) == "float64")
         return compute(ctx, x, how, method)
@@ -200,7 +198,9 @@ def _with_optional_size(resized: Rule) -> Rule:
     """The overloads that take an optional size and a list of scale factors."""
 
     @functools.wraps(resized)
-    def rule(ctx: Any, x: Any, _output_size: Any, *attributes: Any) -> Any:
+    def rule(
+        ctx: Operation[A], x: A, _output_size: tuple[int, ...] | None, *attributes: Any
+    ) -> Result:
         *align, factors = attributes
         sizes = ctx.out[0].shape[2:]
         scales = tuple(factors) if factors is not None else (None,) * len(sizes)
@@ -211,7 +211,13 @@ def _with_optional_size(resized: Rule) -> Rule:
 
 def _backward(method: str, compute: Rule) -> Rule:
     @functools.wraps(compute)
-    def rule(ctx: Any, grad: Any, output_size: Any, input_size: Any, *attributes: Any) -> Any:
+    def rule(
+        ctx: Operation[A],
+        grad: A,
+        output_size: tuple[int, ...],
+        input_size: tuple[int, ...],
+        *attributes: Any,
+    ) -> Result:
         sizes, double = input_size[-len(output_size) :], str(grad.dtype) == "float64"
         how = axes(method, sizes, output_size, attributes, double, backward=True)
         return compute(ctx, grad, input_size, how)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
-Rule = Callable[..., Any]
+from fuse.backends.context import A, Operation, Register, Result, Rule, Scalar
 
 
 def refuse_sparse(*arguments: Any) -> str | None:
@@ -14,9 +13,7 @@ def refuse_sparse(*arguments: Any) -> str | None:
     return "a sparse gradient" if arguments[-1] else None
 
 
-def register_scatter(
-    rule: Callable[..., Callable[[Rule], Rule]], scattered: Rule, indexed: Rule, filled: Rule
-) -> None:
+def register_scatter(rule: Register, scattered: Rule, indexed: Rule, filled: Rule) -> None:
     """Give every overload its rule.
 
     Of ``(ctx, self, dim, index, src, reduce, include_self)``, ``scattered`` writes or reduces
@@ -26,25 +23,38 @@ def register_scatter(
 
     @functools.wraps(scattered)
     def of_tensor(
-        ctx: Any, self: Any, dim: int, index: Any, src: Any, *, reduce: str | None = None
-    ) -> Any:
+        ctx: Operation[A], self: A, dim: int, index: A, src: A, *, reduce: str | None = None
+    ) -> Result:
         return scattered(ctx, self, dim, index, src, reduce, True)
 
     @functools.wraps(scattered)
     def of_value(
-        ctx: Any, self: Any, dim: int, index: Any, value: Any, *, reduce: str | None = None
-    ) -> Any:
+        ctx: Operation[A],
+        self: A,
+        dim: int,
+        index: A,
+        value: A | Scalar,
+        *,
+        reduce: str | None = None,
+    ) -> Result:
         return scattered(ctx, self, dim, index, filled(self, index, value), reduce, True)
 
     @functools.wraps(scattered)
-    def added(ctx: Any, self: Any, dim: int, index: Any, src: Any) -> Any:
+    def added(ctx: Operation[A], self: A, dim: int, index: A, src: A) -> Result:
         return scattered(ctx, self, dim, index, src, "sum", True)
 
     def including(reduced: Rule) -> Rule:
         @functools.wraps(reduced)
         def of_rows(
-            ctx: Any, self: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool
-        ) -> Any:
+            ctx: Operation[A],
+            self: A,
+            dim: int,
+            index: A,
+            src: A,
+            reduce: str,
+            *,
+            include_self: bool,
+        ) -> Result:
             return reduced(ctx, self, dim, index, src, reduce, include_self)
 
         return of_rows

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
-Rule = Callable[..., Any]
+from fuse.backends.context import A, Operation, Register, Result, Rule
 
 
-def register_search(
-    rule: Callable[..., Callable[[Rule], Rule]], search: Rule, take: Callable[[Any, Any], Any]
-) -> None:
+def register_search(rule: Register, search: Rule, take: Callable[[A, A], A]) -> None:
     """Make rules of ``search(sequence, values, right)``.
 
     ``take(sequence, sorter)`` is an unsorted sequence in the order that ``sorter`` says.
@@ -19,15 +16,15 @@ def register_search(
 
     @functools.wraps(search)
     def searchsorted(
-        ctx: Any,
-        sequence: Any,
-        values: Any,
+        ctx: Operation[A],
+        sequence: A,
+        values: A,
         *,
         out_int32: bool = False,
         right: bool = False,
         side: str | None = None,
-        sorter: Any = None,
-    ) -> Any:
+        sorter: A | None = None,
+    ) -> Result:
         if sorter is not None:
             sequence = take(sequence, sorter)
         sequence, values = ctx.promoted(sequence, values)
@@ -35,8 +32,8 @@ def register_search(
 
     @functools.wraps(search)
     def bucketize(
-        ctx: Any, x: Any, boundaries: Any, *, out_int32: bool = False, right: bool = False
-    ) -> Any:
+        ctx: Operation[A], x: A, boundaries: A, *, out_int32: bool = False, right: bool = False
+    ) -> Result:
         boundaries, x = ctx.promoted(boundaries, x)
         return search(boundaries, x, right)
 

@@ -339,7 +339,7 @@ class TieredCache:
             self._writer.promoted(key, payload, held)
         return value
 
-    def _keep(self, key: Key, value: Any, dump: Dump[Any], lease: Lease | None) -> None:
+    def _keep(self, key: Key, value: object, dump: Dump[Any], lease: Lease | None) -> None:
         """Put what was made into every tier; the writer ends ``lease``."""
         self._memory.put(Live(key, value))
         self._writer.made(

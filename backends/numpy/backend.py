@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -69,32 +68,34 @@ class NumpyBackend(Backend):
             if isinstance(argument, (HostArg, NumberArg)) and argument.place is not None
         )
 
-    def compile(self, chunk: Chunk) -> Any:  # noqa: D102
+    def compile(self, chunk: Chunk) -> Chunk:  # noqa: D102
         return chunk
 
-    def execute(self, executable: Any, scalars: bytes, arrays: Sequence[Any]) -> list[Any]:  # noqa: D102
+    def execute(  # noqa: D102
+        self, executable: Chunk, scalars: bytes, arrays: Sequence[np.ndarray]
+    ) -> list[np.ndarray]:
         with FlushedSubnormals():
             return run_chunk(executable, scalars, arrays, self.decompositions.get)
 
-    def dump(self, executable: Any) -> bytes | None:
+    def dump(self, executable: Chunk) -> bytes | None:
         """``None``: there is nothing a later process would save by reading it."""
         return None
 
-    def load(self, data: bytes) -> Any:  # noqa: D102
+    def load(self, data: bytes) -> Chunk:  # noqa: D102
         raise ValueError("the NumPy backend stores no executables")
 
-    def put(self, data: np.ndarray, device: int) -> Any:  # noqa: D102
+    def put(self, data: np.ndarray, device: int) -> np.ndarray:  # noqa: D102
         return np.array(data, order="C", copy=True)
 
-    def get(self, array: Any) -> np.ndarray:  # noqa: D102
-        found: np.ndarray = array.view()
+    def get(self, array: np.ndarray) -> np.ndarray:  # noqa: D102
+        found = array.view()
         found.flags.writeable = False
         return found
 
-    def owns(self, array: Any) -> bool:  # noqa: D102
+    def owns(self, array: object) -> bool:  # noqa: D102
         return isinstance(array, np.ndarray)
 
-    def wait(self, arrays: list[Any]) -> None:
+    def wait(self, arrays: list[np.ndarray]) -> None:
         """Return at once: ``execute`` computes before it returns."""
 
 

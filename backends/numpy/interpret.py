@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fuse.backends.base import Chunk
+from fuse.backends.context import Result
 from fuse.backends.decomposed import run_steps
 from fuse.backends.functions import arrays_in, program_of
 from fuse.backends.numpy import views
@@ -18,10 +19,12 @@ from fuse.trace.evaluate import Evaluator, HostScalars
 from fuse.trace.node import HostArg, Node, Operand, Output, Write
 
 Steps = Callable[[Node], Decomposition | None]
-Call = Callable[[str, RuleContext, Sequence[Any], dict[str, Any]], Any]
+Call = Callable[[str, RuleContext, Sequence[Any], dict[str, Any]], Result]
 
 
-def run_chunk(chunk: Chunk, words: bytes, arrays: Sequence[np.ndarray], steps: Steps) -> list[Any]:
+def run_chunk(
+    chunk: Chunk, words: bytes, arrays: Sequence[np.ndarray], steps: Steps
+) -> list[np.ndarray]:
     """The chunk's outputs, each a C-contiguous array that shares its memory with nothing else."""
     values = {leaf.value: array for leaf, array in zip(chunk.inputs, arrays, strict=True)}
     scalars = HostScalars(words)
@@ -65,14 +68,14 @@ class _Interpreter(Evaluator[np.ndarray]):
     def host_tensor(self, value: HostArg) -> np.ndarray:
         return convert(self.number(value), value.dtype)
 
-    def compute(self, positional: list[Any], keyword: dict[str, Any]) -> Any:
+    def compute(self, positional: list[Any], keyword: dict[str, Any]) -> Result:
         steps = self._steps(self.node)
         if steps is not None:
             return run_steps(steps, [*positional, *keyword.values()], self._step, convert)
         context = RuleContext.of(self.node, self.scalars)
         return self._call(self.node.target, context, positional, keyword)
 
-    def _step(self, step: Step, positional: list[Any], keyword: dict[str, Any]) -> Any:
+    def _step(self, step: Step, positional: list[Any], keyword: dict[str, Any]) -> Result:
         context = RuleContext.of_step(step, [*positional, *keyword.values()])
         return self._call(step.target, context, positional, keyword)
 
@@ -86,7 +89,7 @@ class _Interpreter(Evaluator[np.ndarray]):
 
 def _call_rule(
     target: str, context: RuleContext, positional: Sequence[Any], keyword: dict[str, Any]
-) -> Any:
+) -> Result:
     """What the rule of ``target`` returns."""
     program = program_of(target)
     if program is not None:
@@ -96,7 +99,7 @@ def _call_rule(
 
 def _check_rule(
     target: str, context: RuleContext, positional: Sequence[Any], keyword: dict[str, Any]
-) -> Any:
+) -> Result:
     """Placeholders of what the rule would return. Raises ``Unsupported`` where it refuses."""
     refuse = REFUSALS.get(target)
     reason = refuse(context, *positional, **keyword) if refuse is not None else None

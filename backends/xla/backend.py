@@ -25,7 +25,7 @@ from fuse.backends.xla.cpu.platform import CpuPlatform
 from fuse.backends.xla.cpu.workers import CpuWorkers
 from fuse.backends.xla.executable import XlaExecutable
 from fuse.backends.xla.lowering import lowered, rejection
-from fuse.backends.xla.packed_arrays import PackedArrays, Row
+from fuse.backends.xla.packed_arrays import PackedArrays, Part, Row
 from fuse.backends.xla.platform import Platform
 from fuse.backends.xla.presumed import presumed
 from fuse.backends.xla.rules.registry import RULES, STATIC_SCALARS
@@ -46,7 +46,7 @@ _OPTION: Final = "No such compile option"
 """Nor does this, of an option that the user gave."""
 
 
-def surroundings(name: str, devices: Sequence[Any]) -> dict[str, str]:
+def surroundings(name: str, devices: Sequence[jax.Device]) -> dict[str, str]:
     """What executables for the first of ``devices`` depend on, without what its platform adds."""
     device = devices[0]
     found = {
@@ -161,7 +161,7 @@ class XlaBackend(Backend):
             if name in names and isinstance(value, (HostArg, NumberArg)) and value.place is not None
         )
 
-    def compile(self, chunk: Chunk) -> Any:  # noqa: D102
+    def compile(self, chunk: Chunk) -> XlaExecutable:  # noqa: D102
         program, passing = lowered(chunk, self.platform, self.decompositions)
         with jax.enable_x64(True):
             # Any: JAX declares fewer kinds of values than it takes.
@@ -185,30 +185,30 @@ class XlaBackend(Backend):
     def target(self, name: str, seconds: float = COMPILER_SECONDS) -> Target:  # noqa: D102
         return TpuTarget(parse(name), seconds)
 
-    def execute(self, executable: Any, scalars: bytes, arrays: Sequence[Any]) -> list[Any]:  # noqa: D102
-        results: list[Any] = executable(scalars, arrays)
-        return results
+    def execute(  # noqa: D102
+        self, executable: XlaExecutable, scalars: bytes, arrays: Sequence[Part]
+    ) -> list[Part]:
+        return executable(scalars, arrays)
 
-    def dump(self, executable: Any) -> bytes | None:
+    def dump(self, executable: XlaExecutable) -> bytes | None:
         """``None`` too for what XLA cannot store: on CPU, a sort with a comparator of its own.
 
         Nor can what calls back into this process, as kernels with ``jax.debug.print`` do.
         """
-        found: XlaExecutable = executable
         try:
-            return found.dump() if found.storable else None
+            return executable.dump() if executable.storable else None
         except jax.errors.JaxRuntimeError as error:
             if "UNIMPLEMENTED" not in str(error):
                 raise
             return None
 
-    def load(self, data: bytes) -> Any:  # noqa: D102
+    def load(self, data: bytes) -> XlaExecutable:  # noqa: D102
         return XlaExecutable.load(data, self._stacks, self.platform.held_bytes)
 
-    def put(self, data: np.ndarray, device: int) -> Any:  # noqa: D102
+    def put(self, data: np.ndarray, device: int) -> jax.Array:  # noqa: D102
         return dispatch.placed(data, self.devices[device])
 
-    def get(self, array: Any) -> np.ndarray:  # noqa: D102
+    def get(self, array: Part) -> np.ndarray:  # noqa: D102
         return np.asarray(array)
 
     def refuses(self, error: Exception) -> bool:  # noqa: D102
@@ -221,17 +221,17 @@ class XlaBackend(Backend):
     def ran_out(self, error: BaseException) -> bool:  # noqa: D102
         return isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" in str(error)
 
-    def alone(self, array: Any) -> jax.Array:
+    def alone(self, array: Part) -> jax.Array:
         """One of JAX's, which is no row of another."""
         return self._stacks.array(array) if type(array) is Row else array
 
-    def owns(self, array: Any) -> bool:  # noqa: D102
+    def owns(self, array: object) -> bool:  # noqa: D102
         return isinstance(array, (jax.Array, Row))
 
-    def exported(self, array: Any) -> Any:  # noqa: D102
+    def exported(self, array: Part) -> jax.Array:  # noqa: D102
         return self.alone(array)
 
-    def adopted(self, array: Any, device: int) -> Any:
+    def adopted(self, array: jax.Array, device: int) -> jax.Array:
         """The same where it lies as executables take it: on that device, in its own order."""
         wanted = jax.sharding.SingleDeviceSharding(self.devices[device])
         if array.sharding == wanted and not array.aval.weak_type:
@@ -242,7 +242,7 @@ class XlaBackend(Backend):
                 jax.lax.convert_element_type(moved, moved.dtype) if array.aval.weak_type else moved
             )
 
-    def wait(self, arrays: list[Any]) -> None:  # noqa: D102
+    def wait(self, arrays: list[Part]) -> None:  # noqa: D102
         for part in arrays:  # 0.4 us each; jax.block_until_ready, of a tree, 6 us
             array = part[0].array if type(part) is Row else part
             try:
@@ -251,7 +251,7 @@ class XlaBackend(Backend):
                 if not array.is_deleted():
                     raise
 
-    def done(self, arrays: list[Any]) -> bool:  # noqa: D102
+    def done(self, arrays: list[Part]) -> bool:  # noqa: D102
         # Any: jax.Array's declared type lacks is_ready.
         plain: list[Any] = [part[0].array if type(part) is Row else part for part in arrays]
         return all(map(_is_ready, plain))

@@ -37,7 +37,7 @@ def canonical(closed: core.ClosedJaxpr) -> str:
     return "\n".join(_Printer().closed(closed))
 
 
-def content(value: Any) -> str:
+def content(value: object) -> str:
     """Any object as such a text: a function by its code and what it closes over."""
     return _Printer().text(value)
 
@@ -77,7 +77,7 @@ class _Printer:
     def _listed(self, values: Iterable[Any]) -> str:
         return f"[{', '.join(map(self.text, values))}]"
 
-    def text(self, value: Any) -> str:
+    def text(self, value: object) -> str:
         """A constant or parameter."""
         if isinstance(value, core.ClosedJaxpr):
             return "{" + "; ".join(self.closed(value)) + "}"
@@ -102,7 +102,7 @@ class _Printer:
             self._known[id(value)] = self._object(value)
         return self._known[id(value)]
 
-    def _object(self, value: Any) -> str:
+    def _object(self, value: object) -> str:
         kind = type(value).__qualname__
         if isinstance(value, CodeType):
             return self._listed((value.co_code, value.co_consts, value.co_names))

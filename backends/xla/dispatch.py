@@ -62,7 +62,7 @@ else:
     )
 
 
-def lowered(jitted: Any, specs: Sequence[Any]) -> Any:
+def lowered(jitted: Any, specs: Sequence[jax.ShapeDtypeStruct]) -> Any:
     """``jitted.lower(*specs)``, which nobody but the caller holds.
 
     JAX remembers lowered programs for as long as what they were lowered from lives. Those of 0.12
@@ -91,7 +91,9 @@ def described() -> str:
 
 
 @functools.lru_cache(maxsize=1024)
-def _form(shape: tuple[int, ...], dtype: np.dtype[Any], device: jax.Device) -> tuple[Any, Any]:
+def _form(
+    shape: tuple[int, ...], dtype: np.dtype, device: jax.Device
+) -> tuple[core.ShapedArray, jax.sharding.Sharding]:
     return core.ShapedArray(shape, dtype), jax.sharding.SingleDeviceSharding(device)
 
 
@@ -110,7 +112,7 @@ def placed(data: np.ndarray, device: jax.Device) -> jax.Array:
     return array
 
 
-def _arrays(values: tuple[Any, ...]) -> list[jax.Array]:
+def _arrays(values: tuple[jax.Array | np.ndarray, ...]) -> list[jax.Array]:
     """Arrays as they are: asking JAX to put one where it is takes 20 us."""
     return [value if isinstance(value, jax.Array) else jax.device_put(value) for value in values]
 
@@ -118,7 +120,7 @@ def _arrays(values: tuple[Any, ...]) -> list[jax.Array]:
 def plain(loaded: Any) -> Callable[..., list[jax.Array]]:
     """The runtime's own call of a loaded executable on one device."""
 
-    def call(*arguments: Any) -> list[jax.Array]:
+    def call(*arguments: jax.Array | np.ndarray) -> list[jax.Array]:
         results = loaded.execute_sharded(_arrays(arguments))
         return [parts[0] for parts in results.disassemble_into_single_device_arrays()]
 
@@ -132,7 +134,7 @@ def compiled(loaded: Any) -> Callable[..., list[jax.Array]]:
     """
     first = plain(loaded)
 
-    def miss(*arguments: Any) -> tuple[list[jax.Array], Any, bool]:
+    def miss(*arguments: jax.Array | np.ndarray) -> tuple[list[jax.Array], Any, bool]:
         held = _arrays(arguments)
         results = first(*held)
         _, structure = tree_util.dispatch_registry.flatten(results, None)

@@ -14,7 +14,7 @@ from jaxlib import lapack
 
 from fuse.backends.xla import dispatch
 from fuse.backends.xla.calling_convention import CallingConvention
-from fuse.backends.xla.packed_arrays import PackedArrays, Row, rows_of
+from fuse.backends.xla.packed_arrays import PackedArrays, Part, Row, rows_of
 from fuse.trace.picker import picker
 
 Weigh = Callable[[int | None], int]
@@ -59,9 +59,9 @@ class XlaExecutable:
         # Without varying numbers the packed array is the same empty one at every call.
         self._empty = jax.device_put(np.empty((0, 2), np.uint32)) if passing.words == 0 else None
 
-    def __call__(self, scalars: bytes, arrays: Sequence[Any]) -> list[Any]:
+    def __call__(self, scalars: bytes, arrays: Sequence[Part]) -> list[Part]:
         """Run on ``arrays`` with the packed 64-bit words ``scalars``; results may be pending."""
-        words: Any = self._empty
+        words: jax.Array | np.ndarray | None = self._empty
         if words is None:
             words = np.frombuffer(scalars, np.uint32).reshape(-1, 2)
         joined = [self._stacks.joined(rows(arrays)) for rows in self._rows]
@@ -74,10 +74,10 @@ class XlaExecutable:
             results = self._opened(results)
         return list(results if self._arranged is None else self._arranged(results))
 
-    def _opened(self, results: Sequence[Any]) -> list[Any]:
+    def _opened(self, results: Sequence[jax.Array]) -> list[Part]:
         """The results with the rows of stacks in their place."""
         first = len(results) - len(self._passing.made)
-        opened = list(results[:first])
+        opened: list[Part] = list(results[:first])
         for array, count in zip(results[first:], self._passing.made, strict=True):
             opened += rows_of(array, count)
         return opened
@@ -105,7 +105,7 @@ class XlaExecutable:
         if data.find(_LAPACK, start + size) >= 0:
             # JAX looks up LAPACK's routines when it traces a call of one; an executable that
             # was traced in another process would call null pointers.
-            prepare: Callable[[str, Any], str] = lapack.prepare_lapack_call
+            prepare: Callable[[str, np.dtype], str] = lapack.prepare_lapack_call
             prepare("potrf", np.dtype(np.float32))
         loaded = device.client.deserialize_executable(data[start + size :], devices, None)
         passing = CallingConvention(

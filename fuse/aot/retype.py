@@ -15,7 +15,7 @@ def retyped(chunk: Chunk, old: str, new: str) -> Chunk:
     return found
 
 
-def _retyped(value: Any, old: str, new: str) -> Any:
+def _retyped(value: object, old: str, new: str) -> Any:
     if isinstance(value, tuple):
         return tuple(_retyped(item, old, new) for item in value)
     if isinstance(value, DtypeArg):

@@ -145,7 +145,7 @@ def inferred_orders(node: torch.fx.Node) -> list[Order | None]:
     ]
 
 
-def _order(inferred: Any) -> Order | None:
+def _order(inferred: object) -> Order | None:
     if not isinstance(inferred, torch.Tensor):
         return None
     order = tuple(inferred.shape), inferred.stride()
@@ -165,7 +165,7 @@ def laid(result: Any, orders: list[Order | None]) -> Any:
     return type(result)(map(_laid, result, orders))
 
 
-def _laid(result: Any, order: Order | None) -> Any:
+def _laid(result: object, order: Order | None) -> Any:
     if order is None or not isinstance(result, torch.Tensor) or result.shape != order[0]:
         return result
     pairs = zip(result.shape, result.stride(), order[1], strict=True)

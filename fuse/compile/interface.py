@@ -43,7 +43,7 @@ class Interface(device_interface.DeviceInterface):
     )
 
     @staticmethod
-    def get_compute_capability(device: Any = None) -> str:
+    def get_compute_capability(device: object = None) -> str:
         """None that means anything."""
         return ""
 

@@ -116,7 +116,7 @@ def _levels(module: torch.fx.GraphModule) -> dict[torch.fx.Node, int]:
     return levels
 
 
-def _tensors(value: Any) -> list[torch.Tensor]:
+def _tensors(value: object) -> list[torch.Tensor]:
     leaves = torch.utils._pytree.tree_leaves(value)
     return [one for one in leaves if isinstance(one, torch.Tensor)]
 

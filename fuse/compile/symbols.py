@@ -34,7 +34,7 @@ class Symbol:
     def __init__(self, symbol: Any) -> None:
         self.symbol = symbol
 
-    def grows(self, size: Any) -> bool:
+    def grows(self, size: object) -> bool:
         """Whether a size depends on it."""
         return isinstance(size, torch.SymInt) and self.symbol in free_symbols(size)
 
@@ -45,7 +45,7 @@ class Symbol:
         rest = size.node.expr - self.symbol
         return int(rest) if rest.is_Integer else None
 
-    def growing(self, value: Any) -> tuple[int, ...]:
+    def growing(self, value: object) -> tuple[int, ...]:
         """The dimensions of a tensor that depend on it."""
         if not isinstance(value, torch.Tensor):
             return ()
@@ -82,7 +82,7 @@ def tensors_of(node: torch.fx.Node) -> list[torch.Tensor]:
     return [one for value in found for one in tensors_in(value)]
 
 
-def tensors_in(value: Any) -> list[torch.Tensor]:
+def tensors_in(value: object) -> list[torch.Tensor]:
     """The tensors among a call's results."""
     leaves = torch.utils._pytree.tree_leaves(value)
     return [one for one in leaves if isinstance(one, torch.Tensor)]

@@ -28,7 +28,7 @@ def register() -> None:
     lazy.when_started(_join_groups)
 
 
-def _create(options: Any, _: Any) -> Any:
+def _create(options: Any, _: object) -> Any:
     """A group's backend, for ``init_process_group`` and ``new_group``."""
     # Imported here: a program that makes no such group loads none of it.
     return importlib.import_module("fuse.distributed.group").create(options)

@@ -14,6 +14,7 @@ from fuse.backends.functions import is_function, target_of
 from fuse.engine.bridge import RawCall, RawOperand, RawResult, RawWrite
 from fuse.trace.functional import functional_name
 from fuse.trace.node import (
+    Arg,
     DroppedArg,
     DtypeArg,
     HostArg,
@@ -67,7 +68,7 @@ def _write(raw: RawWrite, operands: tuple[Operand, ...]) -> Write:
 
 def _slots(
     raw_results: list[RawResult],
-    args: tuple[Any, ...],
+    args: tuple[Arg, ...],
     outputs: int,
     writes: tuple[Write, ...],
 ) -> tuple[int | None, ...]:
@@ -88,9 +89,10 @@ def _slots(
     return tuple(slots)
 
 
-def _operand_numbers(arg: Any) -> list[int]:
+def _operand_numbers(arg: Arg) -> list[int]:
     if isinstance(arg, TensorArg):
         return [arg.index]
+    assert isinstance(arg, tuple)
     return [number for item in arg for number in _operand_numbers(item)]
 
 

@@ -82,7 +82,7 @@ def _keyword(values: Any) -> dict[str, Any]:
     return {"keyword_only_inputs": values}
 
 
-def _is_list(value: Any) -> bool:
+def _is_list(value: object) -> bool:
     return isinstance(value, (list, tuple))
 
 

@@ -144,7 +144,7 @@ class Operator:
     def _program(self, node: Node) -> Program:
         positional, keyword = bind(node)
 
-        def spec(value: Any) -> Any:
+        def spec(value: object) -> Any:
             if isinstance(value, TensorArg):
                 return node.operands[value.index].view.spec
             if isinstance(value, HostArg):

@@ -110,7 +110,7 @@ def _kind(parameter: inspect.Parameter) -> str | None:
     return kind_of(parameter.default)
 
 
-def kind_of(value: Any) -> str | None:
+def kind_of(value: object) -> str | None:
     """The schema's type of a value; ``None`` where schemas have none."""
     if isinstance(value, (tuple, list)) and value:
         inner = {type(item) for item in value}
@@ -118,14 +118,14 @@ def kind_of(value: Any) -> str | None:
     return _TYPES.get(type(value))
 
 
-def _fits(kind: str, value: Any) -> bool:
+def _fits(kind: str, value: object) -> bool:
     if value is None:
         return kind.endswith("?")
     found = kind_of(value)
     return found == kind.removesuffix("?") or (kind.startswith("float") and found == "int")
 
 
-def _default(kind: str, value: Any) -> str | None:
+def _default(kind: str, value: object) -> str | None:
     """`` = value`` of a schema; ``None`` where it cannot be written."""
     if value is inspect.Parameter.empty:
         return ""
@@ -139,7 +139,7 @@ def _default(kind: str, value: Any) -> str | None:
     return f"={text}"
 
 
-def _returned(annotation: Any) -> tuple[int, bool]:
+def _returned(annotation: object) -> tuple[int, bool]:
     """How many results an annotation says, and whether they come as a tuple."""
     if typing.get_origin(annotation) is tuple and Ellipsis not in typing.get_args(annotation):
         return len(typing.get_args(annotation)), True

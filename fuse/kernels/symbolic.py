@@ -64,7 +64,7 @@ def _symbolic(function: Function, arrays: Sequence[torch.Tensor]) -> list[Shape]
             return size
         return sympy.lambdify([needed[name] for name in names], size.node.expr, "math")(*dims)
 
-    def to_torch(size: Any) -> Any:
+    def to_torch(size: object) -> Any:
         if isinstance(size, int):
             return size
         # JAX's own evaluation compares sizes with numbers, each of which would be a guard.

@@ -7,9 +7,8 @@ a number that varies is never equal to anything.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from fuse.plan.order import is_anchor
 from fuse.trace.node import Node
@@ -26,7 +25,7 @@ def merged(
     """
     wanted = set(live)
     instead: dict[int, int] = {}
-    seen: dict[Any, Node] = {}
+    seen: dict[tuple[Hashable, ...], Node] = {}
     kept: list[Node] = []
     pairs: list[tuple[Node, Node]] = []
     for recorded in nodes:
@@ -58,7 +57,7 @@ def _reading(node: Node, instead: dict[int, int]) -> Node:
     )
 
 
-def _meaning(node: Node) -> Any:
+def _meaning(node: Node) -> tuple[Hashable, ...]:
     """Equal for two nodes that compute the same from the same values."""
     return (
         node.op,

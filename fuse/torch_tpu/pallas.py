@@ -98,7 +98,7 @@ def jax_op(
     return make if fn is None else make(fn)
 
 
-def get_pallas_mesh(*_: Any, **__: Any) -> Any:
+def get_pallas_mesh(*_: object, **__: object) -> Any:
     """A mesh of all ranks' devices for one kernel: there is none; raises ``UnsupportedError``."""
     raise UnsupportedError(
         describe(

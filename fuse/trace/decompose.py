@@ -167,7 +167,7 @@ class _Reader:
                 positional.append(value)
         return tuple(positional), tuple(keyword)
 
-    def _tensor(self, value: Any) -> Any:
+    def _tensor(self, value: object) -> Any:
         if isinstance(value, torch.fx.Node):
             return Ref(self.numbers[value])
         if isinstance(value, (list, tuple)):

@@ -9,10 +9,9 @@ the number is the same in all of them, and with the second step it has passed tw
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable
 
-from fuse.trace.node import HostArg, Node, NumberArg, Operand, Output, Write
+from fuse.trace.node import Arg, HostArg, Node, NumberArg, Operand, Output, Write
 
 MOST_PLACES = 65_536
 """Calls whose numbers are remembered, about 400 bytes each."""
@@ -31,7 +30,7 @@ class Numbers:
         if self._calls:
             self._calls.clear()
 
-    def varied(self, node: Node, path: Callable[[], tuple[Any, ...]]) -> tuple[int, ...]:
+    def varied(self, node: Node, path: Callable[[], tuple[Hashable, ...]]) -> tuple[int, ...]:
         """Places of numbers that this call passed otherwise in an earlier trace.
 
         It is the same call where the path (``source.call_path``, asked where there are numbers),
@@ -66,7 +65,7 @@ def _numbers(node: Node) -> dict[int, float | int | bool | complex]:
     return found
 
 
-def _of(args: Iterable[Any]) -> Iterable[tuple[int, float | int | bool | complex]]:
+def _of(args: Iterable[Arg]) -> Iterable[tuple[int, float | int | bool | complex]]:
     for arg in args:
         if isinstance(arg, tuple):
             yield from _of(arg)

@@ -31,7 +31,7 @@ def find_overload(name: str) -> Any:
     return None if packet is None else getattr(packet, overload or "default", None)
 
 
-def overload_name(overload: Any) -> str:
+def overload_name(overload: torch._ops.OpOverload) -> str:
     """The inverse of ``find_overload``: aten overloads without namespace or ``.default``."""
     schema = overload._schema
     name: str = schema.name.removeprefix("aten::")
@@ -49,12 +49,13 @@ def base_name(op: str) -> str:
 
 
 @cache
-def schema_of(name: str) -> Any:
+def schema_of(name: str) -> torch._C.FunctionSchema:
     """The schema of an overload by name."""
-    return find_overload(name)._schema
+    schema: torch._C.FunctionSchema = find_overload(name)._schema
+    return schema
 
 
-def is_written(argument: Any) -> bool:
+def is_written(argument: torch._C.Argument) -> bool:
     """Whether a schema argument's memory is overwritten."""
     return argument.alias_info is not None and argument.alias_info.is_write
 
@@ -69,7 +70,7 @@ def attributes_of(name: str) -> frozenset[str]:
     return frozenset(name for name, kind in types.items() if "float" in kind or "int" in kind)
 
 
-def is_out(argument: Any) -> bool:
+def is_out(argument: torch._C.Argument) -> bool:
     """Whether a schema argument is an ``out=`` tensor."""
     return bool(is_written(argument) and argument.kwarg_only)
 
@@ -90,7 +91,7 @@ def functional_name(name: str, has_rule: Callable[[str], bool]) -> str:
     return name
 
 
-def _functional_of_inplace(base: str, schema: Any) -> str | None:
+def _functional_of_inplace(base: str, schema: torch._C.FunctionSchema) -> str | None:
     """The functional overload of the same arguments where its name differs (floor_divide_)."""
     wanted = [(a.name, str(a.type)) for a in schema.arguments]
     packet = getattr(torch.ops.aten, base, None)
@@ -103,7 +104,7 @@ def _functional_of_inplace(base: str, schema: Any) -> str | None:
     return None
 
 
-def _functional_of_out(base: str, schema: Any) -> str | None:
+def _functional_of_out(base: str, schema: torch._C.FunctionSchema) -> str | None:
     wanted = [
         (a.name, str(a.type)) for a in schema.arguments if not is_out(a) and a.name not in DROPPED
     ]

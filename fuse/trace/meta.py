@@ -126,7 +126,9 @@ def _gru_cell_backward(
     "multi_margin_loss_backward",
     "multilabel_margin_loss_backward",
 )
-def _like_second(grad_output: torch.Tensor, self: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
+def _like_second(
+    grad_output: torch.Tensor, self: torch.Tensor, *_: object, **__: object
+) -> torch.Tensor:
     return torch.empty_like(self, memory_format=torch.contiguous_format)
 
 
@@ -137,14 +139,14 @@ def _glu_jvp(glu: torch.Tensor, x: torch.Tensor, dx: torch.Tensor, dim: int) -> 
 
 @_meta("_ctc_loss_backward")
 def _ctc_loss_backward(
-    grad: torch.Tensor, log_probs: torch.Tensor, *_: Any, **__: Any
+    grad: torch.Tensor, log_probs: torch.Tensor, *_: object, **__: object
 ) -> torch.Tensor:
     return torch.empty_like(log_probs, memory_format=torch.contiguous_format)
 
 
 @_meta("_fused_sgd_", "_fused_sgd_.tensor_lr", "_fused_adagrad_", "_fused_adagrad_.tensor_lr")
 @_meta("_fused_adam_.tensor_lr", "_fused_adamw_.tensor_lr")
-def _writes_in_place(*_: Any, **__: Any) -> None:
+def _writes_in_place(*_: object, **__: object) -> None:
     """Writes into lists whose tensors have their sizes already."""
 
 
@@ -186,8 +188,8 @@ def _attention_backward(
     key: torch.Tensor,
     value: torch.Tensor,
     attn_bias: torch.Tensor | None,
-    *_: Any,
-    **__: Any,
+    *_: object,
+    **__: object,
 ) -> tuple[torch.Tensor | None, ...]:
     # PyTorch 2.11 has none.
     like = (torch.empty_like(query), torch.empty_like(key), torch.empty_like(value))

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 from fuse.trace.spec import Layout, View
 
@@ -90,6 +89,21 @@ class DroppedArg:
         return "_"
 
 
+Number = bool | int | float | complex
+Arg = (
+    TensorArg
+    | NumberArg
+    | HostArg
+    | DtypeArg
+    | DroppedArg
+    | Number
+    | str
+    | None
+    | tuple["Arg", ...]
+)
+"""An argument of a node: one of the classes above, or a plain Python value; a list is a tuple."""
+
+
 @dataclass(frozen=True, slots=True)
 class Output:
     """A new value: the view its tensor has, and the array its buffer holds."""
@@ -134,7 +148,7 @@ class Node:
 
     op: str
     target: str
-    args: tuple[Any, ...]
+    args: tuple[Arg, ...]
     operands: tuple[Operand, ...]
     outputs: tuple[Output, ...]
     writes: tuple[Write, ...]
@@ -181,7 +195,7 @@ class Node:
         )
 
 
-def _without(arg: Any, places: tuple[int, ...]) -> Any:
+def _without(arg: Arg, places: tuple[int, ...]) -> Arg:
     """The argument with a varying number's first value taken out: it is no part of the program."""
     if isinstance(arg, (NumberArg, HostArg)) and arg.place in places:
         return replace(arg, number=0.0 if isinstance(arg.number, float) else 0)
@@ -197,7 +211,7 @@ def _at_zero(operand: Operand, places: tuple[int, ...]) -> Operand:
     return operand
 
 
-def _text(arg: Any, operands: tuple[Operand, ...]) -> str:
+def _text(arg: Arg, operands: tuple[Operand, ...]) -> str:
     if isinstance(arg, TensorArg):
         return str(operands[arg.index])
     if isinstance(arg, tuple):

@@ -88,7 +88,7 @@ def in_order_of(strides: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, 
     return tuple(found)
 
 
-def cut_sizes(value: Any) -> Any:
+def cut_sizes(value: object) -> Any:
     """An argument whose sizes are as ``cut``'s."""
     if isinstance(value, tuple):
         return tuple(cut_sizes(item) for item in value)
@@ -178,7 +178,7 @@ class Question:
                     yield self.error(node=replace(self.node, args=tuple(args)))
 
 
-def _replaced(value: Any, number: int) -> Any:
+def _replaced(value: object, number: int) -> Any:
     """An argument with all its numbers another."""
     if isinstance(value, tuple):
         return tuple(_replaced(item, number) for item in value)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cache
-from typing import Any
 
 import torch
 
 from fuse.trace.bind import named
 from fuse.trace.functional import attributes_of
-from fuse.trace.node import HostArg, Node, NumberArg, TensorArg
+from fuse.trace.node import Arg, HostArg, Node, NumberArg, TensorArg
 
 
 @cache
@@ -76,7 +75,7 @@ def promoted_operands(node: Node) -> list[tuple[str, int, bool]]:
     """The tensor and Scalar arguments of a node, as ``result_type`` takes them."""
     found: list[tuple[str, int, bool]] = []
 
-    def visit(value: Any) -> None:
+    def visit(value: Arg) -> None:
         if isinstance(value, TensorArg):
             view = node.operands[value.index].view
             found.append((view.dtype, len(view.shape), False))

@@ -99,11 +99,11 @@ def _overlaps_partly(one: Operand, other: Operand) -> bool:
 # ---- arguments ----------------------------------------------------------------------------
 
 
-def _view(node: Node, argument: Any) -> View | None:
+def _view(node: Node, argument: object) -> View | None:
     return node.operands[argument.index].view if isinstance(argument, TensorArg) else None
 
 
-def _dtype(node: Node, argument: Any) -> str | None:
+def _dtype(node: Node, argument: object) -> str | None:
     """The dtype of a tensor or a number that PyTorch has wrapped into one; of a boolean, too."""
     view = _view(node, argument)
     if view is not None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from fuse.trace.node import DroppedArg, DtypeArg, HostArg, Node, NumberArg, TensorArg
+from fuse.trace.node import Arg, DroppedArg, DtypeArg, HostArg, Node, NumberArg, TensorArg
 from fuse.trace.spec import Layout, View
 
 
@@ -59,7 +58,7 @@ def _within(view: View, layout: Layout) -> str:
     return "" if same else f" in {layout}"
 
 
-def _argument(arg: Any) -> str:
+def _argument(arg: Arg) -> str:
     """An argument, exactly: texts are quoted, so that no two kinds read alike."""
     if isinstance(arg, NumberArg):
         return f"{arg.number!r}#{arg.place}"

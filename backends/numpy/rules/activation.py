@@ -7,14 +7,13 @@ including which side of a kink the kink itself belongs to and where NaN goes.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
 from fuse.backends.numpy.rules.context import RuleContext
 from fuse.backends.numpy.rules.elementwise import larger, like, smaller
 from fuse.backends.numpy.rules.pointwise import sigmoid
-from fuse.backends.numpy.rules.registry import rule
+from fuse.backends.numpy.rules.registry import Scalar, Value, rule
 from fuse.backends.numpy.rules.special import erf
 
 Array = np.ndarray
@@ -73,23 +72,25 @@ def _rrelu_backward(
 
 
 @rule("threshold")
-def _threshold(ctx: RuleContext, self: Array, threshold: Any, value: Any) -> Array:
+def _threshold(ctx: RuleContext, self: Array, threshold: Scalar, value: Scalar) -> Array:
     return np.where(self <= like(self, threshold), like(self, value), self)
 
 
 @rule("threshold_backward")
-def _threshold_backward(ctx: RuleContext, grad: Array, self: Array, threshold: Any) -> Array:
+def _threshold_backward(ctx: RuleContext, grad: Array, self: Array, threshold: Scalar) -> Array:
     grad, x = ctx.promoted(grad, self)
     return np.where(x <= like(x, threshold), like(grad, 0), grad)
 
 
 @rule("hardtanh")
-def _hardtanh(ctx: RuleContext, self: Array, low: Any = -1, high: Any = 1) -> Array:
+def _hardtanh(ctx: RuleContext, self: Array, low: Scalar = -1, high: Scalar = 1) -> Array:
     return smaller(larger(self, like(self, low)), like(self, high))
 
 
 @rule("hardtanh_backward")
-def _hardtanh_backward(ctx: RuleContext, grad: Array, self: Array, low: Any, high: Any) -> Array:
+def _hardtanh_backward(
+    ctx: RuleContext, grad: Array, self: Array, low: Scalar, high: Scalar
+) -> Array:
     grad, x = ctx.promoted(grad, self)
     return np.where((x <= like(x, low)) | (x >= like(x, high)), like(grad, 0), grad)
 
@@ -123,26 +124,26 @@ def _hardswish_backward(ctx: RuleContext, grad: Array, self: Array) -> Array:
     return np.where(x <= -3, 0, right)
 
 
-def _within(x: Array, bound: Any) -> Array:
+def _within(x: Array, bound: Value) -> Array:
     """Whether ``-bound <= x <= bound``; false for NaN."""
     bound = like(x, bound)
     return (x >= -bound) & (x <= bound)
 
 
 @rule("hardshrink")
-def _hardshrink(ctx: RuleContext, self: Array, lambd: Any = 0.5) -> Array:
+def _hardshrink(ctx: RuleContext, self: Array, lambd: Scalar = 0.5) -> Array:
     return np.where(_within(self, lambd), like(self, 0), self)
 
 
 @rule("softshrink")
-def _softshrink(ctx: RuleContext, self: Array, lambd: Any = 0.5) -> Array:
+def _softshrink(ctx: RuleContext, self: Array, lambd: Scalar = 0.5) -> Array:
     x = ctx.widened(self)
     bound = like(x, lambd)
     return np.where(x > bound, x - bound, np.where(x < -bound, x + bound, x * 0))
 
 
 @rule("hardshrink_backward", "softshrink_backward")
-def _shrink_backward(ctx: RuleContext, grad: Array, self: Array, lambd: Any) -> Array:
+def _shrink_backward(ctx: RuleContext, grad: Array, self: Array, lambd: Scalar) -> Array:
     grad, x = ctx.promoted(grad, self)
     return np.where(_within(x, lambd), like(grad, 0), grad)
 
@@ -150,20 +151,20 @@ def _shrink_backward(ctx: RuleContext, grad: Array, self: Array, lambd: Any) -> 
 # --- exponential units -------------------------------------------------------
 
 
-def _elu_of(x: Array, alpha: Any, scale: Any, input_scale: Any) -> Array:
+def _elu_of(x: Array, alpha: Scalar, scale: Scalar, input_scale: Scalar) -> Array:
     negative = np.expm1(x * like(x, input_scale)) * like(x, alpha * scale)
     return np.where(x <= 0, negative, x * like(x, scale))
 
 
 @rule("elu")
 def _elu(
-    ctx: RuleContext, self: Array, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1
+    ctx: RuleContext, self: Array, alpha: Scalar = 1, scale: Scalar = 1, input_scale: Scalar = 1
 ) -> Array:
     return _elu_of(ctx.widened(self), alpha, scale, input_scale)
 
 
 @rule("celu")
-def _celu(ctx: RuleContext, self: Array, alpha: Any = 1.0) -> Array:
+def _celu(ctx: RuleContext, self: Array, alpha: Scalar = 1.0) -> Array:
     return _elu_of(ctx.widened(self), alpha, 1.0, 1.0 / alpha)
 
 
@@ -171,9 +172,9 @@ def _celu(ctx: RuleContext, self: Array, alpha: Any = 1.0) -> Array:
 def _elu_backward(
     ctx: RuleContext,
     grad: Array,
-    alpha: Any,
-    scale: Any,
-    input_scale: Any,
+    alpha: Scalar,
+    scale: Scalar,
+    input_scale: Scalar,
     is_result: bool,
     self_or_result: Array,
 ) -> Array:
@@ -186,7 +187,7 @@ def _elu_backward(
 
 
 @rule("softplus")
-def _softplus(ctx: RuleContext, self: Array, beta: Any = 1, threshold: Any = 20) -> Array:
+def _softplus(ctx: RuleContext, self: Array, beta: Scalar = 1, threshold: Scalar = 20) -> Array:
     x = ctx.widened(self)
     scaled = x * like(x, beta)
     return np.where(scaled > like(x, threshold), x, np.log1p(np.exp(scaled)) / like(x, beta))
@@ -194,7 +195,7 @@ def _softplus(ctx: RuleContext, self: Array, beta: Any = 1, threshold: Any = 20)
 
 @rule("softplus_backward")
 def _softplus_backward(
-    ctx: RuleContext, grad: Array, self: Array, beta: Any, threshold: Any
+    ctx: RuleContext, grad: Array, self: Array, beta: Scalar, threshold: Scalar
 ) -> Array:
     grad, x = ctx.computed(grad, self)
     scaled = x * like(x, beta)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from fuse.backends.numpy.rules.context import RuleContext, convert
 from fuse.backends.numpy.rules.elementwise import floats, is_complex, is_float, is_integer, like
-from fuse.backends.numpy.rules.registry import Rule, rule
+from fuse.backends.numpy.rules.registry import Rule, Scalar, Value, rule
 
 Function = Callable[..., np.ndarray]
 
@@ -20,29 +19,29 @@ Function = Callable[..., np.ndarray]
 
 
 @rule("add.Tensor", "add.Scalar")
-def _add(ctx: RuleContext, self: Any, other: Any, alpha: Any = 1) -> np.ndarray:
+def _add(ctx: RuleContext, self: Value, other: Value, alpha: Scalar = 1) -> np.ndarray:
     x, y = ctx.computed(self, other)
     return np.add(x, like(y, alpha) * y)
 
 
 @rule("sub.Tensor", "sub.Scalar")
-def _sub(ctx: RuleContext, self: Any, other: Any, alpha: Any = 1) -> np.ndarray:
+def _sub(ctx: RuleContext, self: Value, other: Value, alpha: Scalar = 1) -> np.ndarray:
     x, y = ctx.computed(self, other)
     return np.subtract(x, like(y, alpha) * y)
 
 
 @rule("rsub.Tensor", "rsub.Scalar")
-def _rsub(ctx: RuleContext, self: Any, other: Any, alpha: Any = 1) -> np.ndarray:
+def _rsub(ctx: RuleContext, self: Value, other: Value, alpha: Scalar = 1) -> np.ndarray:
     return _sub(ctx, other, self, alpha)
 
 
 @rule("mul.Tensor", "mul.Scalar")
-def _mul(ctx: RuleContext, self: Any, other: Any) -> np.ndarray:
+def _mul(ctx: RuleContext, self: Value, other: Value) -> np.ndarray:
     return np.multiply(*ctx.computed(self, other))
 
 
 @rule("addcmul")
-def _addcmul(ctx: RuleContext, self: Any, x: Any, y: Any, value: Any = 1) -> np.ndarray:
+def _addcmul(ctx: RuleContext, self: Value, x: Value, y: Value, value: Scalar = 1) -> np.ndarray:
     if "int" in ctx.out[0].dtype:  # of a value that is no integer, its whole part counts
         self, x, y = (convert(operand, ctx.out[0].dtype) for operand in (self, x, y))
     else:
@@ -51,17 +50,17 @@ def _addcmul(ctx: RuleContext, self: Any, x: Any, y: Any, value: Any = 1) -> np.
 
 
 @rule("addcdiv")
-def _addcdiv(ctx: RuleContext, self: Any, x: Any, y: Any, value: Any = 1) -> np.ndarray:
+def _addcdiv(ctx: RuleContext, self: Value, x: Value, y: Value, value: Scalar = 1) -> np.ndarray:
     self, x, y = floats(ctx, self, x, y)
     return np.add(self, like(x, value) * x / y)
 
 
-def _integers(ctx: RuleContext, *_: Any) -> str | None:
+def _integers(ctx: RuleContext, *_: object) -> str | None:
     return "interpolation between integers" if "int" in ctx.out[0].dtype else None
 
 
 @rule("lerp.Scalar", "lerp.Tensor", refuse=_integers)
-def _lerp(ctx: RuleContext, self: Any, end: Any, weight: Any) -> np.ndarray:
+def _lerp(ctx: RuleContext, self: Value, end: Value, weight: Value) -> np.ndarray:
     # Interpolates from the nearer end, so that weight 1 gives ``end`` exactly
     # (aten/src/ATen/native/Lerp.h).
     start, end, w = ctx.computed(self, end, weight)
@@ -97,13 +96,13 @@ def remainder(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 @rule("div.Tensor", "div.Scalar")
-def _div(ctx: RuleContext, self: Any, other: Any) -> np.ndarray:
+def _div(ctx: RuleContext, self: Value, other: Value) -> np.ndarray:
     return np.divide(*floats(ctx, self, other))
 
 
 @rule("div.Tensor_mode", "div.Scalar_mode")
 def _div_mode(
-    ctx: RuleContext, self: Any, other: Any, rounding_mode: str | None = None
+    ctx: RuleContext, self: Value, other: Value, rounding_mode: str | None = None
 ) -> np.ndarray:
     if rounding_mode is None:
         return _div(ctx, self, other)
@@ -153,7 +152,7 @@ def _pow_scalar(ctx: RuleContext, self: np.ndarray, exponent: complex) -> np.nda
 
 
 @rule("pow.Tensor_Tensor", "pow.Scalar")
-def _pow(ctx: RuleContext, self: Any, exponent: Any) -> np.ndarray:
+def _pow(ctx: RuleContext, self: Value, exponent: Value) -> np.ndarray:
     return power(*ctx.computed(self, exponent))
 
 
@@ -180,16 +179,16 @@ def lcm(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.abs(x // np.where(divisor == 0, 1, divisor) * y)
 
 
-def _promoted(ctx: RuleContext, *values: Any) -> tuple[np.ndarray, ...]:
+def _promoted(ctx: RuleContext, *values: Value) -> tuple[np.ndarray, ...]:
     return ctx.promoted(*values)
 
 
-def _computed(ctx: RuleContext, *values: Any) -> tuple[np.ndarray, ...]:
+def _computed(ctx: RuleContext, *values: Value) -> tuple[np.ndarray, ...]:
     return ctx.computed(*values)
 
 
 def _of_two(function: Function, operands: Callable[..., tuple[np.ndarray, ...]]) -> Rule:
-    def define(ctx: RuleContext, self: Any, other: Any) -> np.ndarray:
+    def define(ctx: RuleContext, self: Value, other: Value) -> np.ndarray:
         return function(*operands(ctx, self, other))
 
     return define

@@ -112,7 +112,7 @@ def _unbroadcast(value: Array, shape: tuple[int, ...]) -> Array:
 def _refuse_dropout(position: int) -> Callable[..., str | None]:
     """``position`` is that of the probability among the rule's arguments."""
 
-    def refuse(*arguments: Any, **_options: Any) -> str | None:
+    def refuse(*arguments: Any, **_options: object) -> str | None:
         given = len(arguments) > position and arguments[position]
         return "attention with dropout" if given else None
 
@@ -165,7 +165,7 @@ def _overrideable(
     return_debug_mask: bool = False,
     *,
     scale: float | None = None,
-) -> tuple[Any, ...]:
+) -> tuple[Array | int | None, ...]:
     """The results that only CUDA kernels use are undefined, integers, or zero (seed, offset)."""
     output, logarithm = _attend(ctx, query, key, value, scale, is_causal, attn_bias)
     logarithm = logarithm.reshape(-1, *logarithm.shape[-2:])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from fuse.backends.normalization import Mask, beside, channel_axes, register_batch_norm, wide
@@ -38,7 +36,7 @@ def _batch_norm(
     training: bool,
     momentum: float,
     eps: float,
-) -> tuple[Any, ...]:
+) -> tuple[Array | None, ...]:
     """What ``register_batch_norm`` asks for."""
     x, weight, bias = wide(ctx, x, weight, bias)
     if training:
@@ -78,7 +76,7 @@ def _batch_norm_backward(
     train: bool,
     eps: float,
     mask: Mask,
-) -> Any:
+) -> tuple[Array | None, Array | None, Array | None]:
     grad, x, weight = wide(ctx, grad, x, weight)
     mean, rstd = (save_mean, save_rstd) if train else (running_mean, running_var)
     assert mean is not None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -22,7 +21,7 @@ def _i1(x: np.ndarray) -> np.ndarray:
     return i1e(x) * np.exp(x)
 
 
-def _of_one(function: Callable[..., Any]) -> Rule:
+def _of_one(function: Callable[..., np.ndarray]) -> Rule:
     def define(ctx: RuleContext, self: np.ndarray) -> np.ndarray:
         (x,) = floats(ctx, self)
         return np.asarray(function(np, np.asarray(x, np.float64))).astype(x.dtype)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -17,14 +16,14 @@ from fuse.backends.numpy.rules.elementwise import (
     make_complex,
     smaller,
 )
-from fuse.backends.numpy.rules.registry import Rule, rule
+from fuse.backends.numpy.rules.registry import Rule, Scalar, Value, rule
 from fuse.backends.overloads import BITS, COMPARISONS, EXTREMES
 
 Function = Callable[..., np.ndarray]
 
 
 def _of_two(function: Function) -> Rule:
-    def define(ctx: RuleContext, self: Any, other: Any) -> np.ndarray:
+    def define(ctx: RuleContext, self: Value, other: Value) -> np.ndarray:
         return function(*ctx.promoted(self, other))
 
     return define
@@ -66,7 +65,7 @@ for _name, _function in _LOGIC.items():
 # --- bits --------------------------------------------------------------------
 
 
-def _refuse_floats(ctx: RuleContext, *_operands: Any) -> str | None:
+def _refuse_floats(ctx: RuleContext, *_operands: object) -> str | None:
     whole = ctx.result_type == "bool" or "int" in ctx.result_type
     return None if whole else f"the bits of {ctx.result_type} numbers"
 
@@ -168,7 +167,9 @@ for _name, _function in _EXTREMES.items():
 
 
 @rule("clamp", "clamp.Tensor")
-def _clamp(ctx: RuleContext, self: np.ndarray, low: Any = None, high: Any = None) -> np.ndarray:
+def _clamp(
+    ctx: RuleContext, self: np.ndarray, low: Value | None = None, high: Value | None = None
+) -> np.ndarray:
     (x,) = ctx.promoted(self)
     if low is not None:
         x = larger(x, *ctx.promoted(low))
@@ -181,11 +182,11 @@ def _clamp(ctx: RuleContext, self: np.ndarray, low: Any = None, high: Any = None
 
 
 @rule("where.self")
-def _where(ctx: RuleContext, condition: np.ndarray, self: Any, other: Any) -> np.ndarray:
+def _where(ctx: RuleContext, condition: np.ndarray, self: Value, other: Value) -> np.ndarray:
     dtype = ctx.out[0].dtype
     return np.where(convert(condition, "bool"), convert(self, dtype), convert(other, dtype))
 
 
 @rule("masked_fill.Scalar", "masked_fill.Tensor")
-def _masked_fill(ctx: RuleContext, self: np.ndarray, mask: np.ndarray, value: Any) -> np.ndarray:
+def _masked_fill(ctx: RuleContext, self: np.ndarray, mask: np.ndarray, value: Scalar) -> np.ndarray:
     return np.where(convert(mask, "bool"), convert(value, self.dtype.name), self)

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from fuse.backends.context import Operation
+from fuse.backends.context import Operation, Scalar
 from fuse.versions import FLOAT8_MOST, float8_saturates
 
+Value = np.ndarray | Scalar
+"""An operand: a tensor, or a number in its place."""
 _MOST = 2**63 - 1
 _WIDE = {"float16": "float32", "bfloat16": "float32"}
 
 
 @dataclass(frozen=True)
-class RuleContext(Operation):
+class RuleContext(Operation[np.ndarray]):
     """Facts about one operation, and the conversions that they ask for."""
 
-    def promoted(self, *values: Any) -> tuple[np.ndarray, ...]:
+    def promoted(self, *values: Value) -> tuple[np.ndarray, ...]:
         """Convert operands to ``result_type``; shapes stay as they are."""
         return tuple(convert(value, self.result_type) for value in values)
 
-    def computed(self, *values: Any) -> tuple[np.ndarray, ...]:
+    def computed(self, *values: Value) -> tuple[np.ndarray, ...]:
         """Convert operands to the dtype PyTorch computes in: ``result_type``, half widened."""
         wide = _WIDE.get(self.result_type, self.result_type)
         return tuple(convert(value, wide) for value in values)
@@ -33,7 +34,7 @@ class RuleContext(Operation):
         return np.asarray(value).astype(_WIDE.get(value.dtype.name, value.dtype), copy=False)
 
 
-def convert(value: Any, dtype: str) -> np.ndarray:
+def convert(value: Value, dtype: str) -> np.ndarray:
     """An array or number as ``Tensor.to(dtype)`` converts it.
 
     Complex to real drops the imaginary part; anything nonzero, NaN too, is True; integers wrap

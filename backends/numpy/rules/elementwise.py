@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from fuse.backends.numpy.rules.context import RuleContext, convert
+from fuse.backends.numpy.rules.context import RuleContext, Value, convert
 
 REAL_OF = {"complex64": "float32", "complex128": "float64"}
 _WIDE = {"float16": "float32", "bfloat16": "float32"}
@@ -40,12 +38,12 @@ def float_dtype(ctx: RuleContext) -> str:
     return "float32"
 
 
-def floats(ctx: RuleContext, *values: Any) -> tuple[np.ndarray, ...]:
+def floats(ctx: RuleContext, *values: Value) -> tuple[np.ndarray, ...]:
     """Operands in ``float_dtype``."""
     return tuple(convert(value, float_dtype(ctx)) for value in values)
 
 
-def like(x: np.ndarray, number: Any) -> np.ndarray:
+def like(x: np.ndarray, number: Value) -> np.ndarray:
     """A number in the dtype of ``x``: 0-d."""
     return convert(number, x.dtype.name)
 

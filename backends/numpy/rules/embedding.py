@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -15,7 +14,7 @@ Array = np.ndarray
 
 
 @rule("embedding")
-def _embedding(ctx: RuleContext, weight: Array, indices: Array, *_of_gradient: Any) -> Array:
+def _embedding(ctx: RuleContext, weight: Array, indices: Array, *_of_gradient: object) -> Array:
     return weight[indices]
 
 
@@ -75,7 +74,7 @@ def _resized(sizes: Array, shape: tuple[int, ...]) -> Array:
 
 
 def _bags(
-    ctx: RuleContext, weight: Array, indices: Array, offsets: Array, how: Bags
+    ctx: RuleContext, weight: Array, indices: Array, offsets: Array, how: Bags[Array]
 ) -> tuple[Array, ...]:
     """Reduced rows, each index's bag, bag sizes, and the rows that maxima came from.
 
@@ -113,7 +112,7 @@ def _bags_gradient(
     bag: Array,
     sizes: Array,
     maximum_indices: Array,
-    how: Bags,
+    how: Bags[Array],
 ) -> Array:
     rows, width = ctx.out[0].shape
     sizes = sizes[:, None]

@@ -7,25 +7,23 @@ exist in place only and are registered so: the rule returns the new value.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from fuse.backends.numpy.rules.context import RuleContext, convert
-from fuse.backends.numpy.rules.registry import Rule, rule
+from fuse.backends.numpy.rules.registry import Rule, Scalar, Value, rule
 from fuse.backends.overloads import EMPTY, FULL
 
 # --- constants ---------------------------------------------------------------
 
 
-def constant(ctx: RuleContext, value: Any) -> np.ndarray:
+def constant(ctx: RuleContext, value: Value) -> np.ndarray:
     """The promised result, every element ``value``."""
     spec = ctx.out[0]
     return np.broadcast_to(convert(value, spec.dtype), spec.shape)
 
 
 def _always(value: int) -> Rule:
-    def define(ctx: RuleContext, *args: Any, **kwargs: Any) -> np.ndarray:
+    def define(ctx: RuleContext, *_: object, **__: object) -> np.ndarray:
         return constant(ctx, value)
 
     return define
@@ -36,19 +34,25 @@ rule("ones", "ones_like", "new_ones")(_always(1))
 
 
 @rule(*FULL)
-def _full(ctx: RuleContext, like_or_size: Any, value: Any, dtype: str | None = None) -> np.ndarray:
+def _full(
+    ctx: RuleContext, like_or_size: object, value: Scalar, dtype: str | None = None
+) -> np.ndarray:
     return constant(ctx, value)
 
 
 @rule("new_full")
 def _new_full(
-    ctx: RuleContext, self: np.ndarray, size: Any, value: Any, dtype: str | None = None
+    ctx: RuleContext,
+    self: np.ndarray,
+    size: tuple[int, ...],
+    value: Scalar,
+    dtype: str | None = None,
 ) -> np.ndarray:
     return constant(ctx, value)
 
 
 @rule("scalar_tensor")
-def _scalar_tensor(ctx: RuleContext, value: Any, dtype: str | None = None) -> np.ndarray:
+def _scalar_tensor(ctx: RuleContext, value: Scalar, dtype: str | None = None) -> np.ndarray:
     return constant(ctx, value)
 
 
@@ -68,7 +72,7 @@ def _copy(ctx: RuleContext, self: np.ndarray, source: np.ndarray) -> np.ndarray:
 # --- ranges ------------------------------------------------------------------
 
 
-def _arithmetic(ctx: RuleContext, start: Any, step: Any) -> np.ndarray:
+def _arithmetic(ctx: RuleContext, start: Scalar, step: Scalar) -> np.ndarray:
     """``start + i * step``, in what PyTorch's CPU computes a range in: int64, double or complex."""
     spec = ctx.out[0]
     work = "float64" if "float" in spec.dtype else "int64"
@@ -77,18 +81,20 @@ def _arithmetic(ctx: RuleContext, start: Any, step: Any) -> np.ndarray:
 
 
 @rule("arange")
-def _arange(ctx: RuleContext, end: Any, dtype: str | None = None) -> np.ndarray:
+def _arange(ctx: RuleContext, end: Scalar, dtype: str | None = None) -> np.ndarray:
     return _arithmetic(ctx, 0, 1)
 
 
 @rule("arange.start", "range")
-def _arange_start(ctx: RuleContext, start: Any, end: Any, dtype: str | None = None) -> np.ndarray:
+def _arange_start(
+    ctx: RuleContext, start: Scalar, end: Scalar, dtype: str | None = None
+) -> np.ndarray:
     return _arithmetic(ctx, start, 1)
 
 
 @rule("arange.start_step", "range.step")
 def _arange_step(
-    ctx: RuleContext, start: Any, end: Any, step: Any = 1, dtype: str | None = None
+    ctx: RuleContext, start: Scalar, end: Scalar, step: Scalar = 1, dtype: str | None = None
 ) -> np.ndarray:
     return _arithmetic(ctx, start, step)
 
@@ -106,7 +112,7 @@ def _line(start: np.ndarray, end: np.ndarray, steps: int) -> np.ndarray:
 
 @rule("linspace", "linspace.Tensor_Tensor", "linspace.Tensor_Scalar", "linspace.Scalar_Tensor")
 def _linspace(
-    ctx: RuleContext, start: Any, end: Any, steps: int, dtype: str | None = None
+    ctx: RuleContext, start: Scalar, end: Scalar, steps: int, dtype: str | None = None
 ) -> np.ndarray:
     target = ctx.out[0].dtype
     work = {"float16": "float32", "bfloat16": "float32"}.get(target, target)
@@ -118,8 +124,8 @@ def _linspace(
 @rule("logspace", "logspace.Tensor_Tensor", "logspace.Tensor_Scalar", "logspace.Scalar_Tensor")
 def _logspace(
     ctx: RuleContext,
-    start: Any,
-    end: Any,
+    start: Scalar,
+    end: Scalar,
     steps: int,
     base: float = 10.0,
     dtype: str | None = None,

@@ -5,11 +5,11 @@ The formulas follow aten/src/ATen/native/cpu/Fused{Adam,SGD,Adagrad}Kernel.cpp.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
-from fuse.backends.fused_optimizers import Arrays, FusedOptimizers
+from fuse.backends.fused_optimizers import FusedOptimizers
 from fuse.backends.numpy.rules.context import convert
 from fuse.backends.numpy.rules.registry import RuleContext, rule
 
@@ -35,16 +35,16 @@ def _kept(new: Array, old: Array, found_inf: Array | None) -> Array:
 def _adam(
     ctx: RuleContext,
     decoupled: bool,
-    values: Arrays,
+    values: Sequence[Array],
     step: Array,
     *,
-    lr: Any,
+    lr: Array | float,
     beta1: float,
     beta2: float,
     weight_decay: float,
     eps: float,
     maximize: bool,
-) -> Arrays:
+) -> Sequence[Array]:
     parameter, value, average, square, *largest = map(ctx.widened, values)
     count, lr = float(step.item()), float(lr)
     value = -value if maximize else value
@@ -62,16 +62,16 @@ def _adam(
 
 def _sgd(
     ctx: RuleContext,
-    values: Arrays,
+    values: Sequence[Array],
     *,
     weight_decay: float,
     momentum: float,
-    lr: Any,
+    lr: Array | float,
     dampening: float,
     nesterov: bool,
     maximize: bool,
     is_first_step: bool,
-) -> Arrays:
+) -> Sequence[Array]:
     parameter, grad, *buffers = map(ctx.widened, values)
     value = _descent(grad, parameter, maximize, weight_decay)
     if not buffers:
@@ -83,15 +83,15 @@ def _sgd(
 
 def _adagrad(
     ctx: RuleContext,
-    values: Arrays,
+    values: Sequence[Array],
     step: Array,
     *,
-    lr: Any,
+    lr: Array | float,
     lr_decay: float,
     weight_decay: float,
     eps: float,
     maximize: bool,
-) -> Arrays:
+) -> Sequence[Array]:
     parameter, grad, total = map(ctx.widened, values)
     value = _descent(grad, parameter, maximize, weight_decay)
     total = total + value * value

@@ -89,7 +89,7 @@ def _cubic_weights(offset: Array) -> list[tuple[Array, Array]]:
     def far(x: Array) -> tuple[Array, Array]:
         return ((_A * x - 5 * _A) * x + 8 * _A) * x - 4 * _A, (3 * x - 10) * x * _A + 8 * _A
 
-    def mirrored(function: Callable[[Array], tuple[Array, Array]], x: Array) -> Any:
+    def mirrored(function: Callable[[Array], tuple[Array, Array]], x: Array) -> tuple[Array, Array]:
         weight, slope = function(x)
         return weight, -slope
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fuse.backends.numpy.rules.context import convert
-from fuse.backends.numpy.rules.registry import RuleContext, rule
+from fuse.backends.numpy.rules.registry import RuleContext, Scalar, rule
 from fuse.backends.numpy.rules.slicing import along
 
 Array = np.ndarray
@@ -75,7 +75,9 @@ def _clamped(self: Array, indices: Indices) -> Indices:
 
 
 @rule("_unsafe_masked_index")
-def _masked_index(ctx: RuleContext, self: Array, mask: Array, indices: Indices, fill: Any) -> Array:
+def _masked_index(
+    ctx: RuleContext, self: Array, mask: Array, indices: Indices, fill: Scalar
+) -> Array:
     return np.where(mask, self[_key(_clamped(self, indices))], convert(fill, self.dtype.name))
 
 
@@ -95,7 +97,7 @@ def _index_select(ctx: RuleContext, self: Array, dim: int, index: Array) -> Arra
 
 @rule("index_select_backward")
 def _index_select_backward(
-    ctx: RuleContext, grad: Array, self_sizes: Any, dim: int, index: Array
+    ctx: RuleContext, grad: Array, self_sizes: tuple[int, ...], dim: int, index: Array
 ) -> Array:
     zeros = np.zeros(ctx.out[0].shape, grad.dtype)
     return _write_rows(ctx, zeros, dim, index, grad, accumulate=True)
@@ -114,7 +116,7 @@ def _write_rows(
 
 @rule("index_add")
 def _index_add(
-    ctx: RuleContext, self: Array, dim: int, index: Array, source: Array, *, alpha: Any
+    ctx: RuleContext, self: Array, dim: int, index: Array, source: Array, *, alpha: Scalar
 ) -> Array:
     scaled = ctx.widened(source)
     scaled = scaled * convert(alpha, scaled.dtype.name)
@@ -127,7 +129,7 @@ def _index_copy(ctx: RuleContext, self: Array, dim: int, index: Array, source: A
 
 
 @rule("index_fill.int_Scalar", "index_fill.int_Tensor")
-def _index_fill(ctx: RuleContext, self: Array, dim: int, index: Array, value: Any) -> Array:
+def _index_fill(ctx: RuleContext, self: Array, dim: int, index: Array, value: Scalar) -> Array:
     rows = np.atleast_1d(self).copy()
     rows[along(dim, rows.ndim, index.reshape(-1))] = convert(value, self.dtype.name)
     return rows.reshape(self.shape)

@@ -8,8 +8,6 @@ the operator to the host where the context does not say.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from fuse.backends.numpy.rules.linalg import adjoint, empties, identity, triangular
@@ -93,7 +91,7 @@ def _matrix(rows: Array, dtype: np.dtype) -> Array:
     return (np.arange(size)[:, None] == rows[..., None, :]).astype(dtype)
 
 
-def _refuse_no_pivots(*_arguments: Any, pivot: bool = True, **_options: Any) -> str | None:
+def _refuse_no_pivots(*_arguments: object, pivot: bool = True, **_options: object) -> str | None:
     return None if pivot else "LU factors without pivots"
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -152,7 +151,7 @@ def _picked(x: Array, target: Array, axis: int) -> Array:
     return np.where((target >= 0) & (target < classes), chosen, math.nan)
 
 
-def _class_weight(weight: Array | None, target: Array, counted: Array, dtype: Any) -> Array:
+def _class_weight(weight: Array | None, target: Array, counted: Array, dtype: np.dtype) -> Array:
     """The weight of every sample: that of its class, 0 where the target is ignored."""
     if weight is None:
         return counted.astype(dtype)
@@ -168,7 +167,7 @@ def _nll_loss(
     weight: Array | None,
     reduction: int,
     ignore_index: int,
-) -> Any:
+) -> tuple[Array, Array]:
     x = ctx.widened(x)
     axis, target = _samples(x, target)
     counted = target != ignore_index
@@ -276,7 +275,9 @@ def _violations(x: Array, hot: Array, is_target: Array) -> Array:
 
 
 @rule("multilabel_margin_loss_forward")
-def _multilabel_margin(ctx: RuleContext, x: Array, target: Array, reduction: int) -> Any:
+def _multilabel_margin(
+    ctx: RuleContext, x: Array, target: Array, reduction: int
+) -> tuple[Array, Array]:
     rows = _rows(ctx.widened(x))
     hot, is_target = _label_set(_rows(target), rows.shape[1])
     cost = add_up(_violations(rows, hot, is_target), (1, 2)) / rows.dtype.type(rows.shape[1])

@@ -6,13 +6,12 @@ Half-precision operands are multiplied and added in float32, as PyTorch accumula
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
 from fuse.backends.matmul import added, register_scaled, trilinear
 from fuse.backends.numpy.rules.context import convert
-from fuse.backends.numpy.rules.registry import RuleContext, rule
+from fuse.backends.numpy.rules.registry import RuleContext, Scalar, rule
 from fuse.backends.numpy.rules.special import erf
 
 Array = np.ndarray
@@ -23,11 +22,11 @@ def product(ctx: RuleContext, x: Array, y: Array) -> Array:
     return np.asarray(ctx.widened(x) @ ctx.widened(y))
 
 
-def _scaled(value: Array, factor: Any) -> Array:
+def _scaled(value: Array, factor: Scalar) -> Array:
     return value * convert(factor, value.dtype.name)
 
 
-def _add(ctx: RuleContext, base: Array, value: Array, beta: Any, alpha: Any) -> Array:
+def _add(ctx: RuleContext, base: Array, value: Array, beta: Scalar, alpha: Scalar) -> Array:
     """``beta * base + alpha * value``; a zero ``beta`` ignores NaN and infinity in ``base``."""
     value = _scaled(value, alpha)
     return value if beta == 0 else _scaled(base.astype(value.dtype), beta) + value
@@ -77,7 +76,7 @@ rule("addbmm")(added(_summed_product, _add))
 
 @rule("_addmm_activation")
 def _addmm_activation(
-    ctx: RuleContext, base: Array, x: Array, y: Array, *, use_gelu: bool = False, **factors: Any
+    ctx: RuleContext, base: Array, x: Array, y: Array, *, use_gelu: bool = False, **factors: Scalar
 ) -> Array:
     value: Array = _addmm(ctx, base, x, y, **factors)
     if use_gelu:
@@ -87,7 +86,7 @@ def _addmm_activation(
 
 @rule("addr")
 def _addr(
-    ctx: RuleContext, base: Array, u: Array, v: Array, *, beta: Any = 1, alpha: Any = 1
+    ctx: RuleContext, base: Array, u: Array, v: Array, *, beta: Scalar = 1, alpha: Scalar = 1
 ) -> Array:
     if ctx.result_type == "bool":
         # Products and sums of booleans are "and" and "or"; the factors are booleans too.
@@ -96,7 +95,7 @@ def _addr(
     return _add(ctx, base, np.outer(u, v), beta, alpha)
 
 
-def _trilinear(ctx: RuleContext, operands: list[Array], equation: str, *_dims: Any) -> Array:
+def _trilinear(ctx: RuleContext, operands: list[Array], equation: str, *_dims: object) -> Array:
     return np.asarray(np.einsum(equation, *operands))
 
 

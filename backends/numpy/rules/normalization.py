@@ -7,8 +7,6 @@ gradient is rstd * (gw - mean(gw) - xhat * mean(gw * xhat)).
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from fuse.backends.normalization import Mask, axes_but, register_group_norm, split, wide
@@ -57,7 +55,7 @@ def _gradients(
     inner: tuple[int, ...],
     outer: tuple[int, ...],
     mask: Mask,
-) -> Any:
+) -> tuple[Array | None, Array | None, Array | None]:
     normal = (x - mean) * rstd
     weighted = grad if weight is None else grad * weight
     return (
@@ -78,7 +76,7 @@ def _layer_norm(
     weight: Array | None,
     bias: Array | None,
     eps: float,
-) -> Any:
+) -> tuple[Array, Array, Array]:
     x, weight, bias = wide(ctx, x, weight, bias)
     return _normalised(x, weight, bias, split(x.ndim, normalized)[1], eps)
 
@@ -94,7 +92,7 @@ def _layer_norm_backward(
     weight: Array | None,
     bias: Array | None,
     mask: Mask,
-) -> Any:
+) -> tuple[Array | None, Array | None, Array | None]:
     grad, x, mean, rstd, weight = wide(ctx, grad, x, mean, rstd, weight)
     outer, inner = split(x.ndim, normalized)
     return _gradients(grad, x, mean, rstd, weight, inner, outer, mask)
@@ -107,7 +105,7 @@ def _rms_norm(
     normalized: tuple[int, ...],
     weight: Array | None,
     eps: float | None,
-) -> Any:
+) -> tuple[Array, Array]:
     x, weight = wide(ctx, x, weight)
     # Without eps PyTorch takes the machine epsilon of the dtype it computes in.
     eps = float(np.finfo(x.dtype).eps) if eps is None else eps
@@ -124,7 +122,7 @@ def _rms_norm_backward(
     rstd: Array,
     weight: Array | None,
     mask: Mask,
-) -> Any:
+) -> tuple[Array | None, Array | None]:
     grad, x, rstd, weight = wide(ctx, grad, x, rstd, weight)
     outer, inner = split(x.ndim, normalized)
     normal = x * rstd
@@ -145,7 +143,7 @@ register_group_norm(rule, _normalised, _gradients)
 
 
 @rule("_weight_norm_interface")
-def _weight_norm(ctx: RuleContext, v: Array, g: Array, dim: int = 0) -> Any:
+def _weight_norm(ctx: RuleContext, v: Array, g: Array, dim: int = 0) -> tuple[Array, Array]:
     v, g = wide(ctx, v, g)
     norm = np.sqrt(add_up(v * v, axes_but(v.ndim, dim), keepdims=True))
     return v * (g / norm), norm
@@ -154,7 +152,7 @@ def _weight_norm(ctx: RuleContext, v: Array, g: Array, dim: int = 0) -> Any:
 @rule("_weight_norm_interface_backward")
 def _weight_norm_backward(
     ctx: RuleContext, grad: Array, v: Array, g: Array, norm: Array, dim: int
-) -> Any:
+) -> tuple[Array, Array]:
     shape = g.shape
     grad, v, g, norm = wide(ctx, grad, v, g, norm)
     along = add_up(grad * v, axes_but(v.ndim, dim), keepdims=True)

@@ -7,20 +7,20 @@ its gradient adds what each source position received.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
 from fuse.backends.numpy.rules.context import convert
-from fuse.backends.numpy.rules.registry import RuleContext, rule
+from fuse.backends.numpy.rules.registry import RuleContext, Scalar, rule
 from fuse.backends.numpy.rules.slicing import along
 from fuse.backends.numpy.rules.windows import cropped, padded, taps
 
 Array = np.ndarray
+Sizes = tuple[int, ...]
 Positions = Callable[[int, int, int], Array]
 
 
-def _pairs(pad: tuple[int, ...], rank: int) -> list[tuple[int, int, int]]:
+def _pairs(pad: Sizes, rank: int) -> list[tuple[int, int, int]]:
     """``(dim, before, after)`` of PyTorch's flat list, which starts at the last dim."""
     return [(rank - 1 - k, pad[2 * k], pad[2 * k + 1]) for k in range(len(pad) // 2)]
 
@@ -43,13 +43,13 @@ def _circular(size: int, before: int, after: int) -> Array:
     return first + np.arange(-max(before, 0), kept + max(after, 0)) % kept
 
 
-def _padded_by(positions: Positions, value: Array, pad: tuple[int, ...]) -> Array:
+def _padded_by(positions: Positions, value: Array, pad: Sizes) -> Array:
     for dim, before, after in _pairs(pad, value.ndim):
         value = np.take(value, positions(value.shape[dim], before, after), dim)
     return value
 
 
-def _gradient(positions: Positions, grad: Array, self: Array, pad: tuple[int, ...]) -> Array:
+def _gradient(positions: Positions, grad: Array, self: Array, pad: Sizes) -> Array:
     for dim, before, after in _pairs(pad, self.ndim):
         size = self.shape[dim]
         result = np.zeros((*grad.shape[:dim], size, *grad.shape[dim + 1 :]), grad.dtype)
@@ -59,7 +59,7 @@ def _gradient(positions: Positions, grad: Array, self: Array, pad: tuple[int, ..
 
 
 @rule("constant_pad_nd")
-def _constant_pad(ctx: RuleContext, self: Array, pad: tuple[int, ...], value: Any) -> Array:
+def _constant_pad(ctx: RuleContext, self: Array, pad: Sizes, value: Scalar) -> Array:
     result = np.full(ctx.out[0].shape, convert(value, self.dtype.name))
     source, target = [slice(None)] * self.ndim, [slice(None)] * self.ndim
     for dim, before, after in _pairs(pad, self.ndim):
@@ -71,30 +71,30 @@ def _constant_pad(ctx: RuleContext, self: Array, pad: tuple[int, ...], value: An
 
 
 @rule("reflection_pad1d", "reflection_pad2d", "reflection_pad3d")
-def _reflection_pad(ctx: RuleContext, self: Array, padding: tuple[int, ...]) -> Array:
+def _reflection_pad(ctx: RuleContext, self: Array, padding: Sizes) -> Array:
     return _padded_by(_reflected, self, padding)
 
 
 @rule("replication_pad1d", "replication_pad2d", "replication_pad3d")
-def _replication_pad(ctx: RuleContext, self: Array, padding: tuple[int, ...]) -> Array:
+def _replication_pad(ctx: RuleContext, self: Array, padding: Sizes) -> Array:
     return _padded_by(_replicated, self, padding)
 
 
 @rule("_pad_circular")
-def _pad_circular(ctx: RuleContext, self: Array, pad: tuple[int, ...]) -> Array:
+def _pad_circular(ctx: RuleContext, self: Array, pad: Sizes) -> Array:
     return _padded_by(_circular, self, pad)
 
 
 @rule("reflection_pad1d_backward", "reflection_pad2d_backward", "reflection_pad3d_backward")
 def _reflection_pad_backward(
-    ctx: RuleContext, grad_output: Array, self: Array, padding: tuple[int, ...]
+    ctx: RuleContext, grad_output: Array, self: Array, padding: Sizes
 ) -> Array:
     return _gradient(_reflected, ctx.widened(grad_output), self, padding)
 
 
 @rule("replication_pad1d_backward", "replication_pad2d_backward", "replication_pad3d_backward")
 def _replication_pad_backward(
-    ctx: RuleContext, grad_output: Array, self: Array, padding: tuple[int, ...]
+    ctx: RuleContext, grad_output: Array, self: Array, padding: Sizes
 ) -> Array:
     return _gradient(_replicated, ctx.widened(grad_output), self, padding)
 
@@ -115,7 +115,7 @@ def _counts(
 
 @rule("im2col")
 def _im2col(
-    ctx: RuleContext, self: Array, kernel: Any, dilation: Any, padding: Any, stride: Any
+    ctx: RuleContext, self: Array, kernel: Sizes, dilation: Sizes, padding: Sizes, stride: Sizes
 ) -> Array:
     """``[*, C, H, W]`` to ``[*, C * kernel, positions]``."""
     out = _counts(self.shape[-2:], kernel, dilation, padding, stride)
@@ -128,11 +128,11 @@ def _im2col(
 def _col2im(
     ctx: RuleContext,
     self: Array,
-    output_size: Any,
-    kernel: Any,
-    dilation: Any,
-    padding: Any,
-    stride: Any,
+    output_size: Sizes,
+    kernel: Sizes,
+    dilation: Sizes,
+    padding: Sizes,
+    stride: Sizes,
 ) -> Array:
     """The transpose of ``im2col``: every column element is added where it came from."""
     out = _counts(output_size, kernel, dilation, padding, stride)

@@ -8,13 +8,12 @@ its own. A negative degree gives 0, as in PyTorch.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from fuse.backends.numpy.rules.context import RuleContext
 from fuse.backends.numpy.rules.elementwise import floats
-from fuse.backends.numpy.rules.registry import Rule, rule
+from fuse.backends.numpy.rules.registry import Rule, Value, rule
 
 First = Callable[[np.ndarray], np.ndarray]
 """The polynomial of degree 1."""
@@ -55,7 +54,7 @@ _FAMILIES: dict[str, tuple[First, Next]] = {
 
 
 def _of_family(first: First, following: Next, shifted: bool) -> Rule:
-    def define(ctx: RuleContext, x: Any, degree: Any) -> np.ndarray:
+    def define(ctx: RuleContext, x: Value, degree: Value) -> np.ndarray:
         x, degree = floats(ctx, x, degree)
         return evaluate(2 * x - 1 if shifted else x, degree, first, following)
 

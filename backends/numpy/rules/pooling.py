@@ -134,7 +134,7 @@ def _divisors(windows: Sequence[Windows], include_padding: bool) -> Array:
     return product
 
 
-def _divided(x: Array, by: Any) -> Array:
+def _divided(x: Array, by: Array | int) -> Array:
     """Quotient in the dtype of ``x``; integers truncate as in C."""
     by = np.asarray(by)
     if not np.issubdtype(x.dtype, np.integer):
@@ -149,12 +149,12 @@ def _maximum_gradient(
     return scatter(grad, indices, x.shape[-len(windows) :])
 
 
-def _average(ctx: RuleContext, x: Array, windows: Sequence[Windows], by: Any) -> Array:
+def _average(ctx: RuleContext, x: Array, windows: Sequence[Windows], by: Array | int) -> Array:
     return _divided(_window_sums(x, windows), by)
 
 
 def _average_gradient(
-    ctx: RuleContext, grad: Array, x: Array, windows: Sequence[Windows], by: Any
+    ctx: RuleContext, grad: Array, x: Array, windows: Sequence[Windows], by: Array | int
 ) -> Array:
     return _spread_sums(_divided(grad, by), x, windows)
 

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from fuse.backends.numpy import philox
 from fuse.backends.numpy.rules.context import RuleContext, convert
 from fuse.backends.numpy.rules.elementwise import REAL_OF, is_complex, is_float, like, make_complex
-from fuse.backends.numpy.rules.registry import rule
+from fuse.backends.numpy.rules.registry import Value, rule
 from fuse.backends.numpy.rules.special import erfinv, erfinv_float32
 
 Array = np.ndarray
@@ -116,14 +115,14 @@ def _real_or_complex(ctx: RuleContext, draw: Draw) -> Array:
 
 
 @rule("uniform", "uniform_")
-def _uniform(ctx: RuleContext, self: Any, low: float = 0.0, high: float = 1.0) -> Array:
+def _uniform(ctx: RuleContext, self: Array | None, low: float = 0.0, high: float = 1.0) -> Array:
     u = _real_or_complex(ctx, unit)
     corner = complex(low, low) if is_complex(u) else low  # both parts lie in [low, high)
     return u * like(u, high - low) + like(u, corner)
 
 
 @rule("rand", "rand.generator", "rand_like", "rand_like.generator")
-def _rand(ctx: RuleContext, size_or_like: Any, dtype: str | None = None) -> Array:
+def _rand(ctx: RuleContext, size_or_like: Shape | Array, dtype: str | None = None) -> Array:
     return _real_or_complex(ctx, unit)
 
 
@@ -134,18 +133,18 @@ def _normal_draw(ctx: RuleContext) -> Array:
 
 
 @rule("randn", "randn.generator", "randn_like", "randn_like.generator")
-def _randn(ctx: RuleContext, size_or_like: Any, dtype: str | None = None) -> Array:
+def _randn(ctx: RuleContext, size_or_like: Shape | Array, dtype: str | None = None) -> Array:
     return _normal_draw(ctx)
 
 
 @rule("normal.Tensor_float", "normal.float_Tensor", "normal.Tensor_Tensor")
-def _normal_each(ctx: RuleContext, mean: Any, std: Any = 1.0) -> Array:
+def _normal_each(ctx: RuleContext, mean: Value, std: Value = 1.0) -> Array:
     draw = _normal_draw(ctx)
     return draw * like(draw, std) + like(draw, mean)
 
 
 @rule("normal_", "normal_functional")
-def _normal(ctx: RuleContext, self: Any, mean: float = 0.0, std: float = 1.0) -> Array:
+def _normal(ctx: RuleContext, self: Array | None, mean: float = 0.0, std: float = 1.0) -> Array:
     draw = _normal_draw(ctx)
     middle = like(draw, mean)
     if is_complex(draw):
@@ -161,7 +160,7 @@ def _normal_sized(
 
 
 @rule("log_normal", "log_normal_")
-def _log_normal(ctx: RuleContext, self: Any, mean: float = 1.0, std: float = 2.0) -> Array:
+def _log_normal(ctx: RuleContext, self: Array | None, mean: float = 1.0, std: float = 2.0) -> Array:
     return np.exp(_normal_each(ctx, mean, std))
 
 
@@ -169,13 +168,13 @@ def _log_normal(ctx: RuleContext, self: Any, mean: float = 1.0, std: float = 2.0
 
 
 @rule("exponential", "exponential_")
-def _exponential(ctx: RuleContext, self: Any, rate: float = 1.0) -> Array:
+def _exponential(ctx: RuleContext, self: Array | None, rate: float = 1.0) -> Array:
     u = open_unit(ctx, ctx.out[0].shape, ctx.out[0].dtype)  # never 0: the draw is finite
     return -np.log(u) / like(u, rate)
 
 
 @rule("cauchy", "cauchy_")
-def _cauchy(ctx: RuleContext, self: Any, median: float = 0.0, sigma: float = 1.0) -> Array:
+def _cauchy(ctx: RuleContext, self: Array | None, median: float = 0.0, sigma: float = 1.0) -> Array:
     u = open_unit(ctx, ctx.out[0].shape, "float64")  # float32 has no room near the poles
     return np.tan((u - 0.5) * math.pi) * sigma + median
 
@@ -184,7 +183,7 @@ def _cauchy(ctx: RuleContext, self: Any, median: float = 0.0, sigma: float = 1.0
 
 
 @rule("geometric", "geometric_")
-def _geometric(ctx: RuleContext, self: Any, p: float) -> Array:
+def _geometric(ctx: RuleContext, self: Array | None, p: float) -> Array:
     u = open_unit(ctx, ctx.out[0].shape, "float64")
     return np.maximum(np.ceil(np.log(u) / np.log1p(-np.float64(p))), 1)
 
@@ -195,12 +194,12 @@ def _bernoulli(ctx: RuleContext, self: Array) -> Array:
 
 
 @rule("bernoulli.p", "bernoulli_.float")
-def _bernoulli_p(ctx: RuleContext, self: Any, p: float = 0.5) -> Array:
+def _bernoulli_p(ctx: RuleContext, self: Array | None, p: float = 0.5) -> Array:
     return below(ctx, ctx.out[0].shape, p)
 
 
 @rule("bernoulli.Tensor", "bernoulli_.Tensor")
-def _bernoulli_tensor(ctx: RuleContext, self: Any, p: Array) -> Array:
+def _bernoulli_tensor(ctx: RuleContext, self: Array, p: Array) -> Array:
     return below_each(ctx, ctx.out[0].shape, p)
 
 
@@ -212,18 +211,18 @@ def _largest(dtype: str) -> int:
 
 
 @rule("random", "random_")
-def _random(ctx: RuleContext, self: Any) -> Array:
+def _random(ctx: RuleContext, self: Array | None) -> Array:
     return integers(ctx, ctx.out[0].shape, 0, _largest(ctx.out[0].dtype) + 1)
 
 
 @rule("random.from", "random_.from")
-def _random_from(ctx: RuleContext, self: Any, low: int, high: int | None) -> Array:
+def _random_from(ctx: RuleContext, self: Array | None, low: int, high: int | None) -> Array:
     end = _largest(ctx.out[0].dtype) + 1 if high is None else high
     return integers(ctx, ctx.out[0].shape, low, end - low)
 
 
 @rule("random.to", "random_.to", "randint_like", "randint_like.generator")
-def _random_to(ctx: RuleContext, self: Any, high: int, dtype: str | None = None) -> Array:
+def _random_to(ctx: RuleContext, self: Array | None, high: int, dtype: str | None = None) -> Array:
     return integers(ctx, ctx.out[0].shape, 0, high)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -49,21 +48,21 @@ def add_up(x: Array, axes: tuple[int, ...], keepdims: bool = False) -> Array:
 
 @rule("sum", "sum.dim_IntList")
 def _sum(
-    ctx: RuleContext, x: Array, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None
+    ctx: RuleContext, x: Array, dim: Dims = None, keepdim: bool = False, *, dtype: str | None = None
 ) -> Array:
     return _shaped(ctx, add_up(_accumulated(ctx, x), axes_of(dim, x.ndim)))
 
 
 @rule("nansum")
 def _nansum(
-    ctx: RuleContext, x: Array, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None
+    ctx: RuleContext, x: Array, dim: Dims = None, keepdim: bool = False, *, dtype: str | None = None
 ) -> Array:
     return _sum(ctx, np.where(is_nan(x), convert(0, x.dtype.name), x), dim)
 
 
 @rule("mean", "mean.dim")
 def _mean(
-    ctx: RuleContext, x: Array, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None
+    ctx: RuleContext, x: Array, dim: Dims = None, keepdim: bool = False, *, dtype: str | None = None
 ) -> Array:
     total = add_up(_accumulated(ctx, x), axes_of(dim, x.ndim))
     size = count(x, axes_of(dim, x.ndim))
@@ -72,13 +71,13 @@ def _mean(
 
 @rule("prod", "prod.dim_int")
 def _prod(
-    ctx: RuleContext, x: Array, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None
+    ctx: RuleContext, x: Array, dim: Dims = None, keepdim: bool = False, *, dtype: str | None = None
 ) -> Array:
     wide = _accumulated(ctx, x)
     return _shaped(ctx, np.prod(wide, axis=axes_of(dim, x.ndim), dtype=wide.dtype))
 
 
-def _refuse_hash_modes(*_arguments: Any, mode: int = 0, **_options: Any) -> str | None:
+def _refuse_hash_modes(*_arguments: object, mode: int = 0, **_options: object) -> str | None:
     return None if mode == 0 else f"hash mode {mode}"
 
 
@@ -179,7 +178,7 @@ def vector_norm(x: Array, order: float, axes: tuple[int, ...]) -> Array:
 
 
 def _norm(
-    ctx: RuleContext, x: Array, order: Any, axes: tuple[int, ...], dtype: str | None
+    ctx: RuleContext, x: Array, order: float, axes: tuple[int, ...], dtype: str | None
 ) -> Array:
     wide = ctx.widened(convert(x, dtype or x.dtype.name))
     return _shaped(ctx, vector_norm(wide, float(order), axes))
@@ -189,7 +188,7 @@ register_norms(rule, _norm)
 
 
 @rule("renorm")
-def _renorm(ctx: RuleContext, x: Array, p: Any, dim: int, maxnorm: Any) -> Array:
+def _renorm(ctx: RuleContext, x: Array, p: float, dim: int, maxnorm: float) -> Array:
     wide = ctx.widened(x)
     axes = tuple(axis for axis in range(x.ndim) if axis != dim % x.ndim)
     norm = vector_norm(wide, float(p), axes)

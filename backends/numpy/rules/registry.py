@@ -24,11 +24,12 @@ the result.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TypeVar
 
-from fuse.backends.numpy.rules.context import RuleContext
+from fuse.backends.context import Rule, Scalar
+from fuse.backends.numpy.rules.context import RuleContext, Value
 
-Rule = Callable[..., Any]
+Made = TypeVar("Made", bound=Rule)
 
 RULES: dict[str, Rule] = {}
 REFUSALS: dict[str, Callable[..., str | None]] = {}
@@ -40,7 +41,7 @@ class Unsupported(Exception):
 
 def rule(
     *overloads: str, refuse: Callable[..., str | None] | None = None
-) -> Callable[[Rule], Rule]:
+) -> Callable[[Made], Made]:
     """Register one function for ATen overloads such as ``"add.Tensor"`` or ``"relu"``.
 
     An overload called ``default`` is written without it. ``refuse`` takes the rule's own
@@ -49,7 +50,7 @@ def rule(
     ``None``. Registering an overload twice raises ``ValueError``.
     """
 
-    def register(function: Rule) -> Rule:
+    def register(function: Made) -> Made:
         for name in overloads:
             if name in RULES:
                 raise ValueError(f"operator aten::{name} has two NumPy rules")
@@ -61,4 +62,4 @@ def rule(
     return register
 
 
-__all__ = ["REFUSALS", "RULES", "Rule", "RuleContext", "Unsupported", "rule"]
+__all__ = ["REFUSALS", "RULES", "Rule", "RuleContext", "Scalar", "Unsupported", "Value", "rule"]

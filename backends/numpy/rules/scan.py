@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -61,7 +60,9 @@ def _cumulative_extremum(extremum: np.ufunc) -> Rule:
 def _helper(extremum: np.ufunc) -> Rule:
     """An operator that only writes its arguments: the new values of these, in order."""
 
-    def define(ctx: RuleContext, x: Array, values: Any, indices: Any, dim: int) -> Any:
+    def define(
+        ctx: RuleContext, x: Array, values: Array, indices: Array, dim: int
+    ) -> tuple[Array, Array]:
         return _with_last_index(extremum, x, dim)
 
     return define

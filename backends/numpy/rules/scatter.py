@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fuse.backends.numpy.rules.context import convert
-from fuse.backends.numpy.rules.registry import RuleContext, rule
+from fuse.backends.numpy.rules.registry import RuleContext, Scalar, rule
 from fuse.backends.numpy.rules.slicing import along
 from fuse.backends.scatter import refuse_sparse, register_scatter
 
@@ -95,7 +95,7 @@ def _reduced(
     return total
 
 
-def _identity(dtype: np.dtype[Any], reduce: str) -> Any:
+def _identity(dtype: np.dtype, reduce: str) -> Scalar:
     """What changes nothing when reduced with."""
     if reduce not in ("amax", "amin"):
         return int(reduce == "prod")
@@ -107,7 +107,7 @@ def _identity(dtype: np.dtype[Any], reduce: str) -> Any:
     return np.inf if reduce == "amin" else -np.inf
 
 
-def _filled(self: Array, index: Array, value: Any) -> Array:
+def _filled(self: Array, index: Array, value: Scalar) -> Array:
     return np.full(index.shape, convert(value, self.dtype.name))
 
 
@@ -132,7 +132,9 @@ def _masked_scatter(ctx: RuleContext, self: Array, mask: Array, source: Array) -
 
 
 @rule("masked_scatter_backward")
-def _masked_scatter_backward(ctx: RuleContext, grad: Array, mask: Array, sizes: Any) -> Array:
+def _masked_scatter_backward(
+    ctx: RuleContext, grad: Array, mask: Array, sizes: tuple[int, ...]
+) -> Array:
     grad, mask = np.broadcast_arrays(grad, mask)
     taken = grad[mask]
     result = np.zeros(ctx.out[0].shape, grad.dtype)

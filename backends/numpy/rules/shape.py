@@ -20,7 +20,7 @@ Array = np.ndarray
 
 
 @rule(*RESHAPED)
-def _reshape(ctx: RuleContext, self: Array, *_sizes: Any) -> Array:
+def _reshape(ctx: RuleContext, self: Array, *_sizes: int | tuple[int, ...]) -> Array:
     return self.reshape(ctx.out[0].shape)
 
 
@@ -51,7 +51,7 @@ def _view_dtype(ctx: RuleContext, self: Array, dtype: str) -> Array:
 
 
 @rule(*SPLIT)
-def _split(ctx: RuleContext, self: Array, _sizes: Any, dim: int) -> list[Array]:
+def _split(ctx: RuleContext, self: Array, _sizes: int | tuple[int, ...], dim: int) -> list[Array]:
     ends = np.cumsum([piece.shape[dim] for piece in ctx.out])
     return np.split(self, ends[:-1], dim)
 
@@ -127,7 +127,9 @@ def _repeat(ctx: RuleContext, self: Array, repeats: tuple[int, ...]) -> Array:
     return np.tile(self, repeats)
 
 
-def _refuse_unknown_size(*_arguments: Any, output_size: int | None, **_options: Any) -> str | None:
+def _refuse_unknown_size(
+    *_arguments: object, output_size: int | None, **_options: object
+) -> str | None:
     return "the number of results depends on the data" if output_size is None else None
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from fuse.backends.numpy.rules.registry import RuleContext, rule
 
 Array = np.ndarray
+Sizes = tuple[int, ...]
 
 
 def along(dim: int, rank: int, place: Any) -> tuple[Any, ...]:
@@ -32,7 +33,7 @@ def _slice(ctx: RuleContext, self: Array, dim: int, *place: int | None) -> Array
 
 @rule("slice_backward")
 def _slice_backward(
-    ctx: RuleContext, grad: Array, input_sizes: Any, dim: int, start: int, end: int, step: int
+    ctx: RuleContext, grad: Array, input_sizes: Sizes, dim: int, start: int, end: int, step: int
 ) -> Array:
     result = _zeros(ctx, grad)
     result[along(dim, grad.ndim, slice(start, end, step))] = grad
@@ -55,7 +56,7 @@ def _select(ctx: RuleContext, self: Array, dim: int, index: int) -> Array:
 
 @rule("select_backward")
 def _select_backward(
-    ctx: RuleContext, grad: Array, input_sizes: Any, dim: int, index: int
+    ctx: RuleContext, grad: Array, input_sizes: Sizes, dim: int, index: int
 ) -> Array:
     result = _zeros(ctx, grad)
     result[along(dim, result.ndim, index)] = grad
@@ -92,7 +93,7 @@ def _diagonal_scatter(
 
 @rule("diagonal_backward")
 def _diagonal_backward(
-    ctx: RuleContext, grad: Array, input_sizes: Any, offset: int, dim1: int, dim2: int
+    ctx: RuleContext, grad: Array, input_sizes: Sizes, offset: int, dim1: int, dim2: int
 ) -> Array:
     result = _zeros(ctx, grad)
     _diagonal_of(result, offset, dim1, dim2)[...] = grad
@@ -112,13 +113,13 @@ def _trace(ctx: RuleContext, self: Array) -> Array:
 
 
 @rule("trace_backward")
-def _trace_backward(ctx: RuleContext, grad: Array, sizes: tuple[int, ...]) -> Array:
+def _trace_backward(ctx: RuleContext, grad: Array, sizes: Sizes) -> Array:
     result = _zeros(ctx, grad)
     _diagonal_of(result, 0, 0, 1)[...] = grad
     return result
 
 
-def _strided(value: Array, size: Any, stride: Any, offset: int | None) -> Array:
+def _strided(value: Array, size: Sizes, stride: Sizes, offset: int | None) -> Array:
     """A view of dense ``value`` with the given sizes and strides, counted in elements."""
     rest = value.reshape(-1)[offset or 0 :]
     steps = [step * value.itemsize for step in stride]
@@ -127,14 +128,19 @@ def _strided(value: Array, size: Any, stride: Any, offset: int | None) -> Array:
 
 @rule("as_strided", "as_strided_copy")
 def _as_strided(
-    ctx: RuleContext, self: Array, size: Any, stride: Any, storage_offset: int | None
+    ctx: RuleContext, self: Array, size: Sizes, stride: Sizes, storage_offset: int | None
 ) -> Array:
     return _strided(np.ascontiguousarray(self), size, stride, storage_offset)
 
 
 @rule("as_strided_scatter")
 def _as_strided_scatter(
-    ctx: RuleContext, self: Array, src: Array, size: Any, stride: Any, storage_offset: int | None
+    ctx: RuleContext,
+    self: Array,
+    src: Array,
+    size: Sizes,
+    stride: Sizes,
+    storage_offset: int | None,
 ) -> Array:
     result = self.copy(order="C")
     _strided(result, size, stride, storage_offset)[...] = src
@@ -152,7 +158,7 @@ def _unfold(ctx: RuleContext, self: Array, dimension: int, size: int, step: int)
 
 @rule("unfold_backward")
 def _unfold_backward(
-    ctx: RuleContext, grad_in: Array, input_sizes: Any, dim: int, size: int, step: int
+    ctx: RuleContext, grad_in: Array, input_sizes: Sizes, dim: int, size: int, step: int
 ) -> Array:
     grad = ctx.widened(grad_in)
     result = _zeros(ctx, grad)

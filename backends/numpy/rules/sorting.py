@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from fuse.backends.numpy.rules.elementwise import is_complex, is_float, is_nan
 from fuse.backends.numpy.rules.reduction import first_index
-from fuse.backends.numpy.rules.registry import Rule, RuleContext, rule
+from fuse.backends.numpy.rules.registry import Rule, RuleContext, Value, rule
 from fuse.backends.sorting import register_search
 
 Array = np.ndarray
@@ -39,7 +38,7 @@ def _shaped(ctx: RuleContext, *values: Array) -> tuple[Array, ...]:
     return tuple(v.reshape(spec.shape) for v, spec in zip(values, ctx.out, strict=True))
 
 
-def _complex(ctx: RuleContext, x: Array, *rest: Any, **kw: Any) -> str | None:
+def _complex(ctx: RuleContext, x: Array, *_: object, **__: object) -> str | None:
     return "complex numbers have no order" if is_complex(x) else None
 
 
@@ -173,7 +172,7 @@ register_search(rule, _search, partial(np.take_along_axis, axis=-1))
 
 @rule("isin.Tensor_Tensor", "isin.Tensor_Scalar", "isin.Scalar_Tensor")
 def _isin(
-    ctx: RuleContext, elements: Any, candidates: Any, *, invert: bool = False, **_hints: bool
+    ctx: RuleContext, elements: Value, candidates: Value, *, invert: bool = False, **_hints: bool
 ) -> Array:
     x, y = ctx.computed(elements, candidates)
     return np.isin(x, y, invert=invert)

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from fuse.backends.numpy.rules import gamma
 from fuse.backends.numpy.rules.context import RuleContext, convert
 from fuse.backends.numpy.rules.elementwise import floats
-from fuse.backends.numpy.rules.registry import Rule, rule
+from fuse.backends.numpy.rules.registry import Rule, Value, rule
 
 Function = Callable[..., np.ndarray]
 
@@ -191,7 +190,7 @@ def _mvlgamma(ctx: RuleContext, self: np.ndarray, p: int) -> np.ndarray:
 
 
 def _of_doubles(function: Function) -> Rule:
-    def define(ctx: RuleContext, *operands: Any) -> np.ndarray:
+    def define(ctx: RuleContext, *operands: Value) -> np.ndarray:
         # A Scalar is first rounded to the dtype the result has.
         return function(*(convert(v, "float64") for v in floats(ctx, *operands)))
 

@@ -7,7 +7,6 @@ Every method is a weighted sum of source elements along one dimension after anot
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from fuse.backends.resampling import Axis, register_upsampling
 Array = np.ndarray
 
 
-def _terms(how: Axis, x: Array, axis: int) -> Iterator[tuple[Array, Any]]:
+def _terms(how: Axis, x: Array, axis: int) -> Iterator[tuple[Array, Array | int]]:
     """Source positions along ``axis`` with their weights, shaped to multiply the result."""
     shape = [-1 if dim == axis else 1 for dim in range(x.ndim)]
     for number, index in enumerate(how.index):

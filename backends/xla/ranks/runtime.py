@@ -157,7 +157,7 @@ class Runtime:
         return dispatch.placed(np.asarray(array), self._home)
 
 
-def _note(*_: Any) -> None:
+def _note(*_: object) -> None:
     """The coordination service is gone. The group's own check says so at its next call: the
     runtime's answer to it would be the end of the process."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -257,7 +256,7 @@ def _pow_varying(x: Value, exponent: Value) -> Value:
 
 
 @rule("pow.Tensor_Scalar", may_refuse=of_integers)
-def _pow_scalar(ctx: RuleContext, self: Value, exponent: Any) -> Value:
+def _pow_scalar(ctx: RuleContext, self: Value, exponent: Value) -> Value:
     (x,) = computed(ctx, self)
     if not is_number(exponent):
         return _pow_varying(x, exponent)

@@ -32,7 +32,7 @@ from jax import lax
 
 from fuse.backends.xla.rules.elementwise import is_number, like
 from fuse.backends.xla.rules.matmul import contract, materialised
-from fuse.backends.xla.rules.registry import RuleContext, Unsupported, rule
+from fuse.backends.xla.rules.registry import Number, RuleContext, Unsupported, rule
 from fuse.trace.bind import named
 from fuse.trace.node import Node, NumberArg
 from fuse.trace.spec import View, contiguous_strides
@@ -44,12 +44,14 @@ _LIBRARY_PRODUCTS = 1 << 20  # multiplications from which on PyTorch's kernel is
 class _Scores:
     """What turns products of queries and keys into scores."""
 
-    scale: Any
+    scale: float | jax.Array
     causal: bool
     bias: jax.Array | None
 
     @classmethod
-    def of(cls, query: jax.Array, scale: Any, causal: bool, bias: jax.Array | None) -> _Scores:
+    def of(
+        cls, query: jax.Array, scale: float | jax.Array | None, causal: bool, bias: jax.Array | None
+    ) -> _Scores:
         width = max(query.shape[-1], 1)
         return cls(1 / math.sqrt(width) if scale is None else scale, causal, bias)
 
@@ -112,7 +114,7 @@ def _kept(ctx: RuleContext, value: jax.Array) -> jax.Array:
     return materialised(value) if ctx.platform.name == "cpu" else value
 
 
-def _products(ctx: RuleContext, q: jax.Array, k: jax.Array, scale: Any) -> jax.Array:
+def _products(ctx: RuleContext, q: jax.Array, k: jax.Array, scale: Number) -> jax.Array:
     """Scaled products of queries and keys: of the smaller array where that is exact enough."""
     if ctx.platform.name == "cpu":
         return _times_transposed(ctx, q * like(q, scale), k)
@@ -322,7 +324,7 @@ def _attention(
     is_causal: bool = False,
     *,
     attn_mask: jax.Array | None = None,
-    scale: Any = None,
+    scale: float | jax.Array | None = None,
 ) -> tuple[jax.Array, jax.Array]:
     _without_dropout(dropout_p)
     return _attend(ctx, query, key, value, _Scores.of(query, scale, is_causal, attn_mask))
@@ -341,7 +343,7 @@ def _attention_backward(
     is_causal: bool,
     *,
     attn_mask: jax.Array | None = None,
-    scale: Any = None,
+    scale: float | jax.Array | None = None,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     _without_dropout(dropout_p)
     scores = _Scores.of(query, scale, is_causal, attn_mask)
@@ -360,8 +362,8 @@ def _overrideable(
     is_causal: bool = False,
     return_debug_mask: bool = False,
     *,
-    scale: Any = None,
-) -> tuple[Any, ...]:
+    scale: float | jax.Array | None = None,
+) -> tuple[jax.Array | int | None, ...]:
     """The results that only CUDA kernels use are undefined, integers, or zero (seed, offset)."""
     _without_dropout(dropout_p)
     scores = _Scores.of(query, scale, is_causal, attn_bias)
@@ -391,7 +393,7 @@ def _overrideable_backward(
     philox_seed: jax.Array,
     philox_offset: jax.Array,
     *,
-    scale: Any = None,
+    scale: float | jax.Array | None = None,
 ) -> tuple[jax.Array | None, ...]:
     _without_dropout(dropout_p)
     scores = _Scores.of(query, scale, is_causal, attn_bias)

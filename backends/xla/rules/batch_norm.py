@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -11,10 +9,10 @@ from jax import lax
 from fuse.backends.normalization import Mask, beside, channel_axes, register_batch_norm, wide
 from fuse.backends.xla.rules.normalization import reciprocal_std
 from fuse.backends.xla.rules.reduction import count, moments, number
-from fuse.backends.xla.rules.registry import RuleContext, rule
+from fuse.backends.xla.rules.registry import Number, RuleContext, rule
 
 
-def _moved(running: jax.Array | None, new: jax.Array, momentum: Any) -> jax.Array | None:
+def _moved(running: jax.Array | None, new: jax.Array, momentum: Number) -> jax.Array | None:
     """The exponential average of a statistic, in its own dtype; ``None`` when not kept."""
     if running is None:
         return None
@@ -36,9 +34,9 @@ def _batch_norm(
     running_mean: jax.Array | None,
     running_var: jax.Array | None,
     training: bool,
-    momentum: Any,
-    eps: Any,
-) -> tuple[Any, ...]:
+    momentum: Number,
+    eps: Number,
+) -> tuple[jax.Array | None, ...]:
     """What ``register_batch_norm`` asks for."""
     x, weight, bias = wide(ctx, x, weight, bias)
     if training:
@@ -74,9 +72,9 @@ def _batch_norm_backward(
     save_mean: jax.Array | None,
     save_rstd: jax.Array | None,
     train: bool,
-    eps: Any,
+    eps: Number,
     mask: Mask,
-) -> Any:
+) -> tuple[jax.Array | None, jax.Array | None, jax.Array | None]:
     grad, x, weight = wide(ctx, grad, x, weight)
     mean, rstd = (save_mean, save_rstd) if train else (running_mean, running_var)
     assert mean is not None and rstd is not None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,8 +21,8 @@ def _i1(x: jax.Array) -> jax.Array:
     return lax.bessel_i1e(x) * jnp.exp(x)
 
 
-def _of_one(function: Callable[..., Any]) -> Rule:
-    def emit(ctx: RuleContext, x: jax.Array) -> Any:
+def _of_one(function: Callable[..., jax.Array]) -> Rule:
+    def emit(ctx: RuleContext, x: jax.Array) -> jax.Array:
         return function(jnp, cast(x, float_dtype(ctx)))
 
     return emit

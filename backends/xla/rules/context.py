@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from fuse.backends.context import Operation
+from fuse.backends.context import Operation, Scalar
 from fuse.backends.xla.platform import Platform
 from fuse.trace.spec import View, contiguous_strides
 
+Number = Scalar | jax.Array
+"""A number of PyTorch's: one that varies is a 0-d array."""
 _WIDE = {"float16": "float32", "bfloat16": "float32", "complex32": "complex64"}
 
 
@@ -28,7 +29,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class RuleContext(Operation):
+class RuleContext(Operation[jax.Array]):
     """Facts about one operation, its platform and the places of its operands among them.
 
     Attributes:
@@ -59,11 +60,11 @@ class RuleContext(Operation):
             return value, View(str(value.dtype), value.shape, contiguous_strides(value.shape))
         return place.base, place.view
 
-    def promoted(self, *values: Any) -> tuple[jax.Array, ...]:
+    def promoted(self, *values: jax.Array | Scalar) -> tuple[jax.Array, ...]:
         """Convert operands to ``result_type``; shapes stay as they are."""
         return tuple(jnp.asarray(value).astype(self.result_type) for value in values)
 
-    def computed(self, *values: Any) -> tuple[jax.Array, ...]:
+    def computed(self, *values: jax.Array | Scalar) -> tuple[jax.Array, ...]:
         """Convert operands to the dtype PyTorch computes in: ``result_type``, half widened."""
         wide = _WIDE.get(self.result_type, self.result_type)
         return tuple(jnp.asarray(value).astype(wide) for value in values)

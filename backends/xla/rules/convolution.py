@@ -32,7 +32,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -140,7 +139,7 @@ def _depthwise(ctx: RuleContext, x: jax.Array, weight: jax.Array, window: Window
     return sum(terms[1:], start=terms[0]).reshape(batch, weight.shape[0], *taps[0].shape[2:])
 
 
-def _attributes(window: Window) -> dict[str, Any]:
+def _attributes(window: Window) -> dict[str, tuple[int, ...] | int]:
     return {
         "stride": window.stride,
         "padding": window.padding,
@@ -266,7 +265,11 @@ def _gradients(
     return grad_input, grad_weight, grad_bias
 
 
-def _transpose(function: Callable[[jax.Array], jax.Array], at: Any, grad: jax.Array) -> jax.Array:
+def _transpose(
+    function: Callable[[jax.Array], jax.Array],
+    at: jax.Array | jax.ShapeDtypeStruct,
+    grad: jax.Array,
+) -> jax.Array:
     """Apply the transpose of a linear function of an array like ``at`` to ``grad``."""
     (result,) = jax.linear_transpose(function, at)(grad)
     transposed: jax.Array = result

@@ -7,8 +7,6 @@ column a position of the target with a blank before, between and after its label
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -18,6 +16,9 @@ from fuse.backends.xla.rules.registry import RuleContext, Unsupported, always, r
 _NEVER = -jnp.inf
 
 
+Lengths = tuple[int, ...] | jax.Array
+
+
 class _Problem:
     """The lattice of one batch: labels, and which positions and steps exist."""
 
@@ -25,8 +26,8 @@ class _Problem:
         self,
         log_probs: jax.Array,
         targets: jax.Array,
-        input_lengths: Any,
-        target_lengths: Any,
+        input_lengths: Lengths,
+        target_lengths: Lengths,
         blank: int,
         width: int,
     ) -> None:
@@ -92,7 +93,7 @@ def _last(row: jax.Array, problem: _Problem) -> jax.Array:
     return jax.nn.logsumexp(jnp.where(ends, row, _NEVER), axis=1)
 
 
-def _counts(lengths: Any, name: str) -> None:
+def _counts(lengths: Lengths, name: str) -> None:
     if isinstance(lengths, jax.Array) or not all(isinstance(n, int) for n in lengths):
         raise Unsupported(f"{name} as a tensor: the result's shape depends on it")
 
@@ -164,7 +165,7 @@ def _backward(problem: _Problem, emitted: jax.Array) -> jax.Array:
     # A position may be left two ahead where the one it goes to may be reached so.
     skips = jnp.pad(problem.skips, ((0, 0), (0, 2)))[:, 2:]
 
-    def step(row: jax.Array, item: Any) -> tuple[jax.Array, jax.Array]:
+    def step(row: jax.Array, item: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         now, at = item
         skipped = jnp.where(skips, _ahead(row, 2), _NEVER)
         inner = _sum(row, _ahead(row, 1), skipped) + now

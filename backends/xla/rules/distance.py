@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -31,12 +30,14 @@ def _by_product(x: jax.Array, y: jax.Array) -> jax.Array:
 
 
 @rule("_euclidean_dist")
-def _euclidean(ctx: RuleContext, x: jax.Array, y: jax.Array) -> Any:
+def _euclidean(ctx: RuleContext, x: jax.Array, y: jax.Array) -> jax.Array:
     return _by_product(*ctx.computed(x, y))
 
 
 @rule("_cdist_forward", static=("p",))
-def _cdist(ctx: RuleContext, x: jax.Array, y: jax.Array, p: float, compute_mode: int | None) -> Any:
+def _cdist(
+    ctx: RuleContext, x: jax.Array, y: jax.Array, p: float, compute_mode: int | None
+) -> jax.Array:
     x, y = ctx.computed(x, y)
     rows = max(x.shape[-2], y.shape[-2])
     # Modes: 0 or None by size, 1 always the product, 2 never (native/Distance.cpp).
@@ -63,7 +64,9 @@ def _slope(difference: jax.Array, distance: jax.Array, p: float) -> jax.Array:
     return jnp.where((distance == 0) | (size == 0), zero, slope)
 
 
-def _gradient(grad: jax.Array, x: jax.Array, y: jax.Array, p: float, distance: jax.Array) -> Any:
+def _gradient(
+    grad: jax.Array, x: jax.Array, y: jax.Array, p: float, distance: jax.Array
+) -> jax.Array:
     slope = _slope(_differences(x, y), distance[..., None], p)
     return lax.reduce_sum(grad[..., None] * slope, (grad.ndim - 1,))
 
@@ -71,7 +74,7 @@ def _gradient(grad: jax.Array, x: jax.Array, y: jax.Array, p: float, distance: j
 @rule("_cdist_backward", static=("p",))
 def _cdist_backward(
     ctx: RuleContext, grad: jax.Array, x: jax.Array, y: jax.Array, p: float, distance: jax.Array
-) -> Any:
+) -> jax.Array:
     shape = ctx.out[0].shape  # x's own, even where an empty y makes the batch empty
     if 0 in (grad.size, x.size, y.size):
         return jnp.zeros(shape, x.dtype)
@@ -79,13 +82,13 @@ def _cdist_backward(
     return _gradient(grad, x, y, float(p), distance)
 
 
-def _pairs(rows: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+def _pairs(rows: int) -> tuple[np.ndarray, np.ndarray]:
     first, second = np.triu_indices(rows, 1)
     return first, second
 
 
 @rule("_pdist_forward", static=("p",))
-def _pdist(ctx: RuleContext, x: jax.Array, p: float = 2) -> Any:
+def _pdist(ctx: RuleContext, x: jax.Array, p: float = 2) -> jax.Array:
     first, second = _pairs(x.shape[0])
     wide = ctx.widened(x)
     return vector_norm(wide[first] - wide[second], float(p), (1,))
@@ -94,7 +97,7 @@ def _pdist(ctx: RuleContext, x: jax.Array, p: float = 2) -> Any:
 @rule("_pdist_backward", static=("p",))
 def _pdist_backward(
     ctx: RuleContext, grad: jax.Array, x: jax.Array, p: float, distance: jax.Array
-) -> Any:
+) -> jax.Array:
     grad, x, distance = ctx.computed(grad, x, distance)
     pairs = _pairs(x.shape[0])
     square = jnp.zeros((x.shape[0], x.shape[0]), x.dtype)

@@ -7,28 +7,27 @@ infinite gradient into NaN everywhere.
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.typing import DTypeLike
 
 from fuse.backends.embedding import MAX, MEAN, SUM, Bags, Embedding
 from fuse.backends.xla.rules.elementwise import like
 from fuse.backends.xla.rules.indexing import IN_BOUNDS, narrowed, take_along
-from fuse.backends.xla.rules.registry import RuleContext, rule
+from fuse.backends.xla.rules.registry import Number, RuleContext, rule
 
 Array = jax.Array
 
 
 @rule("embedding")
-def _embedding(ctx: RuleContext, weight: Array, indices: Array, *_of_gradient: Any) -> Array:
+def _embedding(ctx: RuleContext, weight: Array, indices: Array, *_of_gradient: object) -> Array:
     if weight.size == 0 or indices.size == 0:
         return jnp.zeros(ctx.out[0].shape, weight.dtype)
     return take_along(weight, indices, 0)
 
 
-def _column(vector: Array, dtype: Any) -> Array:
+def _column(vector: Array, dtype: DTypeLike) -> Array:
     return lax.expand_dims(vector.astype(dtype), (1,))
 
 
@@ -60,7 +59,7 @@ def _gradient(
 
 @rule("embedding_renorm", static=("norm_type",))
 def _embedding_renorm(
-    ctx: RuleContext, self: Array, indices: Array, max_norm: Any, norm_type: float
+    ctx: RuleContext, self: Array, indices: Array, max_norm: Number, norm_type: float
 ) -> Array:
     wide = ctx.widened(self)
     if norm_type == float("inf"):
@@ -82,7 +81,7 @@ def _bag_of(offsets: Array, count: int) -> Array:
     return jnp.cumsum(marks, dtype="int32") - 1
 
 
-def _largest(rows: Array, index: Array, bag: Array, valid: Array, bags: int) -> tuple[Any, Any]:
+def _largest(rows: Array, index: Array, bag: Array, valid: Array, bags: int) -> tuple[Array, Array]:
     """The largest element of each bag in every column, and the table's row it came from."""
     lowest = jnp.full((bags, rows.shape[1]), -jnp.inf, rows.dtype)
     largest = lowest.at[bag].max(jnp.where(_column(valid, bool), rows, -jnp.inf), mode=IN_BOUNDS)
@@ -103,7 +102,7 @@ def _resized(sizes: Array, shape: tuple[int, ...]) -> Array:
 
 
 def _bags(
-    ctx: RuleContext, weight: Array, indices: Array, offsets: Array, how: Bags
+    ctx: RuleContext, weight: Array, indices: Array, offsets: Array, how: Bags[Array]
 ) -> tuple[Array, ...]:
     out, bag_out, size_out, largest_out = ctx.out
     bags = out.shape[0]
@@ -137,7 +136,7 @@ def _bags_gradient(
     bag: Array,
     sizes: Array,
     maximum_indices: Array,
-    how: Bags,
+    how: Bags[Array],
 ) -> Array:
     rows, width = ctx.out[0].shape
     if indices.size == 0 or width == 0:

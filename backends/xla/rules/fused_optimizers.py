@@ -8,19 +8,19 @@ schedule's numbers give what the same constants would.
 from __future__ import annotations
 
 import functools
-from typing import Any
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
 
-from fuse.backends.fused_optimizers import Arrays, FusedOptimizers, is_zero
+from fuse.backends.fused_optimizers import FusedOptimizers, is_zero
 from fuse.backends.xla.rules.elementwise import is_number, like
-from fuse.backends.xla.rules.registry import RuleContext, rule
+from fuse.backends.xla.rules.registry import Number, RuleContext, rule
 
 Array = jax.Array
 
 
-def _descent(grad: Array, parameter: Array, maximize: bool, weight_decay: Any) -> Array:
+def _descent(grad: Array, parameter: Array, maximize: bool, weight_decay: Number) -> Array:
     """The direction to go against, weight decay being part of the gradient."""
     value = -grad if maximize else grad
     if is_zero(weight_decay):
@@ -42,16 +42,16 @@ def _kept(new: Array, old: Array, found_inf: Array | None) -> Array:
 def _adam(
     ctx: RuleContext,
     decoupled: bool,
-    values: Arrays,
+    values: Sequence[Array],
     step: Array,
     *,
-    lr: Any,
-    beta1: Any,
-    beta2: Any,
-    weight_decay: Any,
-    eps: Any,
+    lr: Number,
+    beta1: Number,
+    beta2: Number,
+    weight_decay: Number,
+    eps: Number,
     maximize: bool,
-) -> Arrays:
+) -> Sequence[Array]:
     parameter, grad, average, square, *largest = values
     value = _descent(grad, parameter, maximize, 0 if decoupled else weight_decay)
     if decoupled:
@@ -68,16 +68,16 @@ def _adam(
 
 def _sgd(
     ctx: RuleContext,
-    values: Arrays,
+    values: Sequence[Array],
     *,
-    weight_decay: Any,
-    momentum: Any,
-    lr: Any,
-    dampening: Any,
+    weight_decay: Number,
+    momentum: Number,
+    lr: Number,
+    dampening: Number,
     nesterov: bool,
     maximize: bool,
     is_first_step: bool,
-) -> Arrays:
+) -> Sequence[Array]:
     parameter, grad, *buffers = values
     value = _descent(grad, parameter, maximize, weight_decay)
     lr = like(parameter, lr)
@@ -92,15 +92,15 @@ def _sgd(
 
 def _adagrad(
     ctx: RuleContext,
-    values: Arrays,
+    values: Sequence[Array],
     step: Array,
     *,
-    lr: Any,
-    lr_decay: Any,
-    weight_decay: Any,
-    eps: Any,
+    lr: Number,
+    lr_decay: Number,
+    weight_decay: Number,
+    eps: Number,
     maximize: bool,
-) -> Arrays:
+) -> Sequence[Array]:
     parameter, grad, total = values
     value = _descent(grad, parameter, maximize, weight_decay)
     total = total + value * value

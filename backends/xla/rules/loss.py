@@ -6,14 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.typing import DTypeLike
 
 from fuse.backends.xla.rules.reduction import is_nan, kept, number
-from fuse.backends.xla.rules.registry import Rule, RuleContext, rule
+from fuse.backends.xla.rules.registry import Number, Rule, RuleContext, rule
 
 _NONE, _MEAN, _SUM = 0, 1, 2
 
@@ -64,8 +64,12 @@ def _huber_slope(d: jax.Array, delta: jax.Array) -> jax.Array:
 
 def _of_difference(function: Callable[..., jax.Array]) -> Rule:
     def emit(
-        ctx: RuleContext, x: jax.Array, target: jax.Array, reduction: int = _MEAN, *parameter: Any
-    ) -> Any:
+        ctx: RuleContext,
+        x: jax.Array,
+        target: jax.Array,
+        reduction: int = _MEAN,
+        *parameter: Number,
+    ) -> jax.Array:
         x, target = ctx.computed(x, target)
         loss = function(x - target, *(number(p, x.dtype) for p in parameter))
         return _reduced(loss, reduction)
@@ -80,8 +84,8 @@ def _slope_of_difference(slope: Callable[..., jax.Array]) -> Rule:
         x: jax.Array,
         target: jax.Array,
         reduction: int,
-        *parameter: Any,
-    ) -> Any:
+        *parameter: Number,
+    ) -> jax.Array:
         grad, x, target = ctx.computed(grad, x, target)
         step = slope(x - target, *(number(p, x.dtype) for p in parameter))
         return step * _shared(grad, x.size, reduction)
@@ -105,7 +109,7 @@ def _binary_cross_entropy(
     target: jax.Array,
     weight: jax.Array | None = None,
     reduction: int = _MEAN,
-) -> Any:
+) -> jax.Array:
     x, target = ctx.computed(x, target)
     # Logarithms are cut at -100, so that a certain mistake costs 100 and not infinity.
     floor = number(-100, x.dtype)
@@ -122,7 +126,7 @@ def _binary_cross_entropy_backward(
     target: jax.Array,
     weight: jax.Array | None = None,
     reduction: int = _MEAN,
-) -> Any:
+) -> jax.Array:
     grad, x, target = ctx.computed(grad, x, target)
     # 1e-12 is ATen's bound (native/Loss.cpp, EPSILON).
     slope = (x - target) / lax.max((1 - x) * x, number(1e-12, x.dtype))
@@ -131,7 +135,9 @@ def _binary_cross_entropy_backward(
 
 
 @rule("soft_margin_loss")
-def _soft_margin(ctx: RuleContext, x: jax.Array, target: jax.Array, reduction: int = _MEAN) -> Any:
+def _soft_margin(
+    ctx: RuleContext, x: jax.Array, target: jax.Array, reduction: int = _MEAN
+) -> jax.Array:
     x, target = ctx.computed(x, target)
     return _reduced(lax.log1p(lax.exp(-target * x)), reduction)
 
@@ -139,7 +145,7 @@ def _soft_margin(ctx: RuleContext, x: jax.Array, target: jax.Array, reduction: i
 @rule("soft_margin_loss_backward")
 def _soft_margin_backward(
     ctx: RuleContext, grad: jax.Array, x: jax.Array, target: jax.Array, reduction: int
-) -> Any:
+) -> jax.Array:
     grad, x, target = ctx.computed(grad, x, target)
     power = lax.exp(-target * x)
     return -target * power / (power + 1) * _shared(grad, x.size, reduction)
@@ -186,8 +192,8 @@ def _picked(ctx: RuleContext, x: jax.Array, target: jax.Array, axis: int) -> jax
 
 
 def _class_weight(
-    weight: jax.Array | None, target: jax.Array, counted: jax.Array, dtype: Any
-) -> Any:
+    weight: jax.Array | None, target: jax.Array, counted: jax.Array, dtype: DTypeLike
+) -> jax.Array:
     """The weight of every sample: that of its class, 0 where the target is ignored."""
     if weight is None:
         return counted.astype(dtype)
@@ -225,7 +231,7 @@ def _nll_loss(
     weight: jax.Array | None,
     reduction: int,
     ignore_index: int,
-) -> Any:
+) -> tuple[jax.Array, jax.Array]:
     x = ctx.widened(x)
     axis = _class_axis(x)
     target = _samples(x, target)
@@ -252,7 +258,7 @@ def _nll_loss_backward(
     reduction: int,
     ignore_index: int,
     total_weight: jax.Array,
-) -> Any:
+) -> jax.Array:
     dtype = ctx.widened(x).dtype
     grad, total_weight = grad.astype(dtype), total_weight.astype(dtype)
     axis = _class_axis(x)
@@ -276,7 +282,7 @@ def _rows(*values: jax.Array) -> list[jax.Array]:
 
 
 def _margins(
-    ctx: RuleContext, x: jax.Array, target: jax.Array, margin: Any, weight: jax.Array | None
+    ctx: RuleContext, x: jax.Array, target: jax.Array, margin: Number, weight: jax.Array | None
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Per sample and class: the violated margin, whether it counts, the sample's weight."""
     chosen = _picked(ctx, x, target, 1)
@@ -295,11 +301,11 @@ def _multi_margin(
     ctx: RuleContext,
     x: jax.Array,
     target: jax.Array,
-    p: Any = 1,
-    margin: Any = 1,
+    p: Number = 1,
+    margin: Number = 1,
     weight: jax.Array | None = None,
     reduction: int = _MEAN,
-) -> Any:
+) -> jax.Array:
     rows = _rows(ctx.widened(x))[0]
     distance, counts, weights = _margins(ctx, rows, target.reshape(-1), margin, weight)
     cost = (distance if p == 1 else distance * distance) * weights
@@ -313,11 +319,11 @@ def _multi_margin_backward(
     grad: jax.Array,
     x: jax.Array,
     target: jax.Array,
-    p: Any,
-    margin: Any,
+    p: Number,
+    margin: Number,
     weight: jax.Array | None = None,
     reduction: int = _MEAN,
-) -> Any:
+) -> jax.Array:
     rows = _rows(ctx.widened(x))[0]
     target = target.reshape(-1)
     distance, counts, weights = _margins(ctx, rows, target, margin, weight)
@@ -337,7 +343,7 @@ def _label_set(target: jax.Array, classes: int) -> tuple[jax.Array, jax.Array]:
     return hot, lax.reduce_or(hot, (1,))
 
 
-def _violations(x: jax.Array, hot: jax.Array, is_target: jax.Array) -> Any:
+def _violations(x: jax.Array, hot: jax.Array, is_target: jax.Array) -> jax.Array:
     """[N, K, C]: 1 - x[label k] + x[class c] where it is positive and c is no label, else 0."""
     label = lax.reduce_sum(jnp.where(hot, x[:, None, :], jnp.zeros((), x.dtype)), (2,))
     live = lax.reduce_or(hot, (2,))[..., None] & ~is_target[:, None, :]
@@ -346,7 +352,9 @@ def _violations(x: jax.Array, hot: jax.Array, is_target: jax.Array) -> Any:
 
 
 @rule("multilabel_margin_loss_forward")
-def _multilabel_margin(ctx: RuleContext, x: jax.Array, target: jax.Array, reduction: int) -> Any:
+def _multilabel_margin(
+    ctx: RuleContext, x: jax.Array, target: jax.Array, reduction: int
+) -> tuple[jax.Array, jax.Array]:
     rows, labels = _rows(ctx.widened(x), target)
     hot, is_target = _label_set(labels, rows.shape[1])
     cost = lax.reduce_sum(_violations(rows, hot, is_target), (1, 2))
@@ -362,7 +370,7 @@ def _multilabel_margin_backward(
     target: jax.Array,
     reduction: int,
     is_target: jax.Array,
-) -> Any:
+) -> jax.Array:
     rows, labels = _rows(ctx.widened(x), target)
     hot, members = _label_set(labels, rows.shape[1])
     active = (_violations(rows, hot, members) > 0).astype(rows.dtype)

@@ -36,8 +36,6 @@ the library is no faster than XLA: with all of them by it training took 1.02 to 
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -45,7 +43,7 @@ import torch
 from jax import lax
 
 from fuse.backends.matmul import added, register_scaled, trilinear
-from fuse.backends.xla.rules.registry import RuleContext, rule
+from fuse.backends.xla.rules.registry import Number, RuleContext, rule
 
 Dimensions = tuple[tuple[tuple[int, ...], tuple[int, ...]], tuple[tuple[int, ...], tuple[int, ...]]]
 
@@ -209,14 +207,16 @@ def matmul(ctx: RuleContext, x: jax.Array, y: jax.Array) -> jax.Array:
     return contract(ctx, x, y, (((x.ndim - 1,), (y.ndim - 2,)), (batch, batch)))
 
 
-def _scaled(value: jax.Array, factor: Any) -> jax.Array:
+def _scaled(value: jax.Array, factor: Number) -> jax.Array:
     """``factor * value`` in the value's dtype; ``factor`` may be a 0-d array."""
     if not isinstance(factor, jax.Array) and factor == 1:
         return value
     return value * jnp.asarray(factor).astype(value.dtype)
 
 
-def _add(ctx: RuleContext, base: jax.Array, product: jax.Array, beta: Any, alpha: Any) -> jax.Array:
+def _add(
+    ctx: RuleContext, base: jax.Array, product: jax.Array, beta: Number, alpha: Number
+) -> jax.Array:
     """``beta * base + alpha * product``; a zero ``beta`` ignores NaN and infinity in ``base``."""
     product = _scaled(product, alpha)
     if not isinstance(beta, jax.Array) and beta == 0:
@@ -285,7 +285,7 @@ def _addmm_activation(
     y: jax.Array,
     *,
     use_gelu: bool = False,
-    **factors: Any,
+    **factors: Number,
 ) -> jax.Array:
     value: jax.Array = _addmm(ctx, base, x, y, **factors)
     return jax.nn.gelu(value, approximate=False) if use_gelu else jnp.maximum(value, 0)
@@ -298,8 +298,8 @@ def _addr(
     u: jax.Array,
     v: jax.Array,
     *,
-    beta: Any = 1,
-    alpha: Any = 1,
+    beta: Number = 1,
+    alpha: Number = 1,
 ) -> jax.Array:
     if ctx.result_type == "bool":
         # Products and sums of booleans are "and" and "or"; the factors are booleans too.

@@ -8,7 +8,6 @@ gw = grad * weight, the input's gradient is rstd * (gw - mean(gw) - xhat * mean(
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import jax
 import numpy as np
@@ -16,12 +15,12 @@ from jax import lax
 
 from fuse.backends.normalization import Mask, axes_but, register_group_norm, split, wide
 from fuse.backends.xla.rules.reduction import count, kept, moments, number
-from fuse.backends.xla.rules.registry import RuleContext, rule
+from fuse.backends.xla.rules.registry import Number, RuleContext, rule
 
 _LIBRARY_NUMBERS = 1 << 15  # in a layer norm, from which on PyTorch's kernel is called
 
 
-def reciprocal_std(variance: jax.Array, eps: Any) -> jax.Array:
+def reciprocal_std(variance: jax.Array, eps: Number) -> jax.Array:
     """One over the standard deviation, of a variance and what keeps it from 0."""
     return lax.rsqrt(variance + number(eps, variance.dtype))
 
@@ -32,7 +31,7 @@ def _mean(x: jax.Array, axes: tuple[int, ...]) -> jax.Array:
 
 
 def _normalised_moments(
-    x: jax.Array, axes: tuple[int, ...], eps: Any
+    x: jax.Array, axes: tuple[int, ...], eps: Number
 ) -> tuple[jax.Array, jax.Array]:
     """Mean and reciprocal standard deviation (without correction), with ``axes`` kept."""
     mean, deviation = moments(x, axes)
@@ -47,7 +46,11 @@ def input_gradient(
 
 
 def _normalised(
-    x: jax.Array, weight: jax.Array | None, bias: jax.Array | None, axes: tuple[int, ...], eps: Any
+    x: jax.Array,
+    weight: jax.Array | None,
+    bias: jax.Array | None,
+    axes: tuple[int, ...],
+    eps: Number,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     mean, rstd = _normalised_moments(x, axes, eps)
     out = (x - mean) * rstd
@@ -64,7 +67,7 @@ def _gradients(
     inner: tuple[int, ...],
     outer: tuple[int, ...],
     mask: Mask,
-) -> Any:
+) -> tuple[jax.Array | None, jax.Array | None, jax.Array | None]:
     normal = (x - mean) * rstd
     weighted = grad if weight is None else grad * weight
     return (
@@ -84,8 +87,8 @@ def _layer_norm(
     normalized: tuple[int, ...],
     weight: jax.Array | None,
     bias: jax.Array | None,
-    eps: Any,
-) -> Any:
+    eps: Number,
+) -> tuple[jax.Array, jax.Array, jax.Array]:
     given = [value for value in (weight, bias) if value is not None]
     if isinstance(eps, float) and _by_library(ctx, x, *given):
         return _library(ctx, x, normalized, weight, bias, eps)
@@ -104,7 +107,7 @@ def _layer_norm_backward(
     weight: jax.Array | None,
     bias: jax.Array | None,
     mask: Mask,
-) -> Any:
+) -> tuple[jax.Array | None, ...]:
     if weight is not None and mask[0] and _by_library(ctx, grad, x, mean, rstd, weight):
         grads = _library_gradient(ctx, grad, x, mean, rstd, weight)
         return tuple(value if wanted else None for value, wanted in zip(grads, mask, strict=True))
@@ -125,7 +128,7 @@ def _library(
     weight: jax.Array | None,
     bias: jax.Array | None,
     eps: float,
-) -> Any:
+) -> tuple[jax.Array, jax.Array, jax.Array]:
     width = math.prod(normalized)
     rows = x.reshape(-1, width)
     sums = jax.ShapeDtypeStruct((rows.shape[0], 1), x.dtype)
@@ -173,8 +176,8 @@ def _rms_norm(
     x: jax.Array,
     normalized: tuple[int, ...],
     weight: jax.Array | None,
-    eps: Any,
-) -> Any:
+    eps: Number,
+) -> tuple[jax.Array, jax.Array]:
     x, weight = wide(ctx, x, weight)
     # Without eps PyTorch takes the machine epsilon of the dtype it computes in.
     eps = float(np.finfo(x.dtype).eps) if eps is None else eps
@@ -192,7 +195,7 @@ def _rms_norm_backward(
     rstd: jax.Array,
     weight: jax.Array | None,
     mask: Mask,
-) -> Any:
+) -> tuple[jax.Array | None, jax.Array | None]:
     grad, x, rstd, weight = wide(ctx, grad, x, rstd, weight)
     outer, inner = split(x.ndim, normalized)
     normal = x * rstd
@@ -213,7 +216,9 @@ register_group_norm(rule, _normalised, _gradients)
 
 
 @rule("_weight_norm_interface")
-def _weight_norm(ctx: RuleContext, v: jax.Array, g: jax.Array, dim: int = 0) -> Any:
+def _weight_norm(
+    ctx: RuleContext, v: jax.Array, g: jax.Array, dim: int = 0
+) -> tuple[jax.Array, jax.Array]:
     v, g = wide(ctx, v, g)
     axes = axes_but(v.ndim, dim)
     norm = kept(v, lax.sqrt(lax.reduce_sum(v * v, axes)), axes)
@@ -223,7 +228,7 @@ def _weight_norm(ctx: RuleContext, v: jax.Array, g: jax.Array, dim: int = 0) -> 
 @rule("_weight_norm_interface_backward")
 def _weight_norm_backward(
     ctx: RuleContext, grad: jax.Array, v: jax.Array, g: jax.Array, norm: jax.Array, dim: int
-) -> Any:
+) -> tuple[jax.Array, jax.Array]:
     shape = g.shape
     grad, v, g, norm = wide(ctx, grad, v, g, norm)
     axes = axes_but(v.ndim, dim)

@@ -3,32 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from fuse.backends.xla.rules.registry import RuleContext, rule
+from fuse.backends.xla.rules.registry import Number, RuleContext, rule
 
 Array = jax.Array
+Sizes = tuple[int, ...]
 
 
-def transposed(forward: Callable[[Array], Array], shape: tuple[int, ...], grad: Array) -> Array:
+def transposed(forward: Callable[[Array], Array], shape: Sizes, grad: Array) -> Array:
     """Apply the transpose of a linear ``forward``, whose operand has ``shape``, to ``grad``."""
     operand = jax.eval_shape(lambda: jnp.zeros(shape, grad.dtype))
     result: Array = jax.linear_transpose(forward, operand)(grad)[0]
     return result
 
 
-def _pairs(pad: tuple[int, ...], rank: int) -> list[tuple[int, int, int]]:
+def _pairs(pad: Sizes, rank: int) -> list[tuple[int, int, int]]:
     """``(dim, before, after)`` of PyTorch's flat list, which starts at the last dim."""
     count = len(pad) // 2
     return [(rank - 1 - k, pad[2 * k], pad[2 * k + 1]) for k in range(count)]
 
 
 @rule("constant_pad_nd")
-def _constant_pad(ctx: RuleContext, self: Array, pad: tuple[int, ...], value: Any) -> Array:
+def _constant_pad(ctx: RuleContext, self: Array, pad: Sizes, value: Number) -> Array:
     config = [(0, 0, 0)] * self.ndim
     for dim, before, after in _pairs(pad, self.ndim):
         config[dim] = (before, after, 0)
@@ -43,7 +43,7 @@ def _middle(value: Array, dim: int, before: int, after: int) -> Array:
     return lax.slice_in_dim(value, max(-before, 0), size - max(-after, 0), axis=dim)
 
 
-def _reflected(value: Array, pad: tuple[int, ...]) -> Array:
+def _reflected(value: Array, pad: Sizes) -> Array:
     """Mirror ``value`` about its first and last elements, which are not repeated."""
     for dim, before, after in _pairs(pad, value.ndim):
         size, parts = value.shape[dim], [_middle(value, dim, before, after)]
@@ -57,7 +57,7 @@ def _reflected(value: Array, pad: tuple[int, ...]) -> Array:
     return value
 
 
-def _replicated(value: Array, pad: tuple[int, ...]) -> Array:
+def _replicated(value: Array, pad: Sizes) -> Array:
     """Repeat the first and last elements of ``value`` outwards."""
     for dim, before, after in _pairs(pad, value.ndim):
         size, parts = value.shape[dim], [_middle(value, dim, before, after)]
@@ -75,18 +75,18 @@ def _repeated(value: Array, dim: int, index: int, times: int) -> Array:
 
 
 @rule("reflection_pad1d", "reflection_pad2d", "reflection_pad3d")
-def _reflection_pad(ctx: RuleContext, self: Array, padding: tuple[int, ...]) -> Array:
+def _reflection_pad(ctx: RuleContext, self: Array, padding: Sizes) -> Array:
     return _reflected(self, padding)
 
 
 @rule("replication_pad1d", "replication_pad2d", "replication_pad3d")
-def _replication_pad(ctx: RuleContext, self: Array, padding: tuple[int, ...]) -> Array:
+def _replication_pad(ctx: RuleContext, self: Array, padding: Sizes) -> Array:
     return _replicated(self, padding)
 
 
 @rule("reflection_pad1d_backward", "reflection_pad2d_backward", "reflection_pad3d_backward")
 def _reflection_pad_backward(
-    ctx: RuleContext, grad_output: Array, self: Array, padding: tuple[int, ...]
+    ctx: RuleContext, grad_output: Array, self: Array, padding: Sizes
 ) -> Array:
     grad = ctx.widened(grad_output)
     return transposed(lambda x: _reflected(x, padding), self.shape, grad)
@@ -94,14 +94,14 @@ def _reflection_pad_backward(
 
 @rule("replication_pad1d_backward", "replication_pad2d_backward", "replication_pad3d_backward")
 def _replication_pad_backward(
-    ctx: RuleContext, grad_output: Array, self: Array, padding: tuple[int, ...]
+    ctx: RuleContext, grad_output: Array, self: Array, padding: Sizes
 ) -> Array:
     grad = ctx.widened(grad_output)
     return transposed(lambda x: _replicated(x, padding), self.shape, grad)
 
 
 @rule("_pad_circular")
-def _pad_circular(ctx: RuleContext, self: Array, pad: tuple[int, ...]) -> Array:
+def _pad_circular(ctx: RuleContext, self: Array, pad: Sizes) -> Array:
     for dim, before, after in _pairs(pad, self.ndim):
         self = _middle(self, dim, before, after)  # what is cropped comes back at no edge
         size, parts = self.shape[dim], [self]
@@ -113,7 +113,7 @@ def _pad_circular(ctx: RuleContext, self: Array, pad: tuple[int, ...]) -> Array:
     return self
 
 
-def _columns(image: Array, kernel: Any, dilation: Any, padding: Any, stride: Any) -> Array:
+def _columns(image: Array, kernel: Sizes, dilation: Sizes, padding: Sizes, stride: Sizes) -> Array:
     """``[B, C, H, W]`` to ``[B, C * kernel, positions]``: one strided slice a kernel element."""
     image = lax.pad(
         image, jnp.zeros((), image.dtype), [(0, 0, 0), (0, 0, 0), *((p, p, 0) for p in padding)]
@@ -137,7 +137,7 @@ def _columns(image: Array, kernel: Any, dilation: Any, padding: Any, stride: Any
 
 @rule("im2col")
 def _im2col(
-    ctx: RuleContext, self: Array, kernel: Any, dilation: Any, padding: Any, stride: Any
+    ctx: RuleContext, self: Array, kernel: Sizes, dilation: Sizes, padding: Sizes, stride: Sizes
 ) -> Array:
     image = self if self.ndim == 4 else lax.expand_dims(self, (0,))
     columns = _columns(image, kernel, dilation, padding, stride)
@@ -148,11 +148,11 @@ def _im2col(
 def _col2im(
     ctx: RuleContext,
     self: Array,
-    output_size: Any,
-    kernel: Any,
-    dilation: Any,
-    padding: Any,
-    stride: Any,
+    output_size: Sizes,
+    kernel: Sizes,
+    dilation: Sizes,
+    padding: Sizes,
+    stride: Sizes,
 ) -> Array:
     columns = ctx.widened(self if self.ndim == 3 else lax.expand_dims(self, (0,)))
     channels = columns.shape[1] // (kernel[0] * kernel[1])

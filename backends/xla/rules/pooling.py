@@ -15,7 +15,6 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +22,7 @@ import numpy as np
 from jax import lax
 
 from fuse.backends.pooling import Pooling
-from fuse.backends.xla.rules.registry import RuleContext, rule
+from fuse.backends.xla.rules.registry import Number, RuleContext, rule
 
 _MOST_SLICES = 32
 
@@ -56,7 +55,7 @@ class Windows:
         beside = self.disjoint and self.kernel == self.stride and self.padding == 0
         return beside and self.out * self.kernel <= self.size
 
-    def positions(self, tap: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    def positions(self, tap: int) -> np.ndarray:
         """Where element ``tap`` of every window lies; negative or too large in the padding."""
         if self.starts is not None and self.ends is not None:
             place = np.array(self.starts) + tap
@@ -64,12 +63,12 @@ class Windows:
         return np.arange(self.out) * self.stride - self.padding + tap * self.dilation
 
     @property
-    def first(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+    def first(self) -> np.ndarray:
         """The first place of every window that is not in the padding before the input."""
         place = self.positions(0)
         return np.where(place < 0, place % self.dilation, place)
 
-    def taps(self, value: jax.Array, axis: int, fill: Any) -> list[jax.Array]:
+    def taps(self, value: jax.Array, axis: int, fill: Number) -> list[jax.Array]:
         """For each place in the window, the elements there; ``fill`` in the padding."""
         if self.starts is not None:
             return [self._gathered(value, axis, fill, tap) for tap in range(self.kernel)]
@@ -84,7 +83,7 @@ class Windows:
             lax.slice_in_dim(value, start, start + last + 1, self.stride, axis) for start in starts
         ]
 
-    def _gathered(self, value: jax.Array, axis: int, fill: Any, tap: int) -> jax.Array:
+    def _gathered(self, value: jax.Array, axis: int, fill: Number, tap: int) -> jax.Array:
         place = self.positions(tap)
         taken = jnp.take(value, np.minimum(place, self.size - 1), axis=axis, mode="clip")
         inside = place < self.size
@@ -93,7 +92,7 @@ class Windows:
         return jnp.where(_along(inside, axis, value.ndim), taken, jnp.asarray(fill, value.dtype))
 
 
-def _along(values: Any, axis: int, rank: int) -> jax.Array:
+def _along(values: np.ndarray, axis: int, rank: int) -> jax.Array:
     """A vector laid along dimension ``axis`` of an array of rank ``rank``."""
     return jnp.asarray(values).reshape([-1 if dim == axis else 1 for dim in range(rank)])
 
@@ -228,7 +227,7 @@ def _masks(
     total = jnp.zeros((*grad.shape[:lead], *sizes), grad.dtype)
     zero = jnp.zeros((), grad.dtype)
     for corner in itertools.product(*(range(window.kernel) for window in windows)):
-        flat: Any = 0
+        flat: jax.Array | int = 0
         config = [(0, 0, 0)] * lead
         for number, (tap, window) in enumerate(zip(corner, windows, strict=True)):
             place = window.positions(tap)
@@ -266,9 +265,9 @@ def _reduced(x: jax.Array, window: Windows, axis: int) -> jax.Array:
     return total
 
 
-def _divisors(windows: Sequence[Windows], include_padding: bool) -> np.ndarray[Any, np.dtype[Any]]:
+def _divisors(windows: Sequence[Windows], include_padding: bool) -> np.ndarray:
     """The number of elements that each window counts; a scalar where all are equal."""
-    product: np.ndarray[Any, np.dtype[Any]] = np.ones((), np.int64)
+    product: np.ndarray = np.ones((), np.int64)
     for window in windows:
         if window.starts is not None and window.ends is not None:
             count = np.array(window.ends) - np.array(window.starts)
@@ -282,14 +281,18 @@ def _divisors(windows: Sequence[Windows], include_padding: bool) -> np.ndarray[A
     return product.flat[0] if product.size and (product == product.flat[0]).all() else product
 
 
-def _divided(x: jax.Array, by: Any) -> jax.Array:
+def _divided(x: jax.Array, by: jax.Array | np.ndarray | int) -> jax.Array:
     """Quotient in the dtype of ``x``; integers truncate as in C."""
     divisor = jnp.broadcast_to(jnp.asarray(by).astype(x.dtype), x.shape)
     return lax.div(x, divisor)
 
 
 def _average_gradient(
-    ctx: RuleContext, grad: jax.Array, like: jax.Array, windows: Sequence[Windows], by: Any
+    ctx: RuleContext,
+    grad: jax.Array,
+    like: jax.Array,
+    windows: Sequence[Windows],
+    by: jax.Array | np.ndarray | int,
 ) -> jax.Array:
     """Give every element of an input like ``like`` the sum of its windows' ``grad / by``."""
     grad = _divided(grad, by)
@@ -317,7 +320,9 @@ def _maximum(
     return _chain_maximum(x, windows)
 
 
-def _average(ctx: RuleContext, x: jax.Array, windows: Sequence[Windows], by: Any) -> jax.Array:
+def _average(
+    ctx: RuleContext, x: jax.Array, windows: Sequence[Windows], by: jax.Array | np.ndarray | int
+) -> jax.Array:
     out = ctx.out[0].shape
     if math.prod(out) == 0:
         return jnp.zeros(out, x.dtype)

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.typing import DTypeLike
 
+from fuse.backends.context import Scalar
 from fuse.backends.reduction import (
     Dims,
     axes_of,
@@ -24,7 +25,9 @@ from fuse.backends.reduction import (
     register_variances,
     truth_axes,
 )
-from fuse.backends.xla.rules.registry import RuleContext, Unsupported, always, rule
+from fuse.backends.xla.rules.registry import Number, RuleContext, Unsupported, always, rule
+
+Array = jax.Array
 
 
 def axis_of(dim: int, rank: int) -> int:
@@ -32,36 +35,36 @@ def axis_of(dim: int, rank: int) -> int:
     return dim % rank if rank else 0
 
 
-def count(x: jax.Array, axes: tuple[int, ...]) -> int:
+def count(x: Array, axes: tuple[int, ...]) -> int:
     """Number of elements that one reduction over ``axes`` takes in."""
     return math.prod(x.shape[axis] for axis in axes)
 
 
-def kept(x: jax.Array, value: jax.Array, axes: tuple[int, ...]) -> jax.Array:
+def kept(x: Array, value: Array, axes: tuple[int, ...]) -> Array:
     """A reduction of ``x`` over ``axes`` with these axes back in place, of size 1."""
     return value.reshape(tuple(1 if i in axes else size for i, size in enumerate(x.shape)))
 
 
-def number(value: Any, dtype: Any) -> jax.Array:
+def number(value: Number, dtype: DTypeLike) -> Array:
     """A Scalar or float argument, dynamic or not, as a 0-d array of the dtype computed in."""
     return jnp.asarray(value).astype(dtype)
 
 
-def is_float(x: jax.Array) -> bool:
+def is_float(x: Array) -> bool:
     """Whether the dtype has NaN: floating point or complex."""
     return bool(jnp.issubdtype(x.dtype, jnp.inexact))
 
 
-def is_nan(x: jax.Array) -> jax.Array:
+def is_nan(x: Array) -> Array:
     """Element-wise NaN test, defined (false) for integers too."""
     return x != x
 
 
-def _shaped(ctx: RuleContext, value: jax.Array, k: int = 0) -> jax.Array:
+def _shaped(ctx: RuleContext, value: Array, k: int = 0) -> Array:
     return value.reshape(ctx.out[k].shape)
 
 
-def _accumulated(ctx: RuleContext, x: jax.Array) -> jax.Array:
+def _accumulated(ctx: RuleContext, x: Array) -> Array:
     """The input in the result's dtype (casts come before the sum), half widened."""
     return ctx.widened(x.astype(ctx.out[0].dtype))
 
@@ -71,15 +74,15 @@ def _accumulated(ctx: RuleContext, x: jax.Array) -> jax.Array:
 
 @rule("sum", "sum.dim_IntList")
 def _sum(
-    ctx: RuleContext, x: jax.Array, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None
-) -> Any:
+    ctx: RuleContext, x: Array, dim: Dims = None, keepdim: bool = False, *, dtype: str | None = None
+) -> Array:
     return _shaped(ctx, lax.reduce_sum(_accumulated(ctx, x), axes_of(dim, x.ndim)))
 
 
 @rule("nansum")
 def _nansum(
-    ctx: RuleContext, x: jax.Array, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None
-) -> Any:
+    ctx: RuleContext, x: Array, dim: Dims = None, keepdim: bool = False, *, dtype: str | None = None
+) -> Array:
     if is_float(x):
         x = jnp.where(is_nan(x), jnp.zeros((), x.dtype), x)
     return _shaped(ctx, lax.reduce_sum(_accumulated(ctx, x), axes_of(dim, x.ndim)))
@@ -87,8 +90,8 @@ def _nansum(
 
 @rule("mean", "mean.dim")
 def _mean(
-    ctx: RuleContext, x: jax.Array, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None
-) -> Any:
+    ctx: RuleContext, x: Array, dim: Dims = None, keepdim: bool = False, *, dtype: str | None = None
+) -> Array:
     axes = axes_of(dim, x.ndim)
     total = lax.reduce_sum(_accumulated(ctx, x), axes)
     return _shaped(ctx, total / number(count(x, axes), total.dtype))  # 0 / 0 is NaN, as in ATen
@@ -96,8 +99,8 @@ def _mean(
 
 @rule("prod", "prod.dim_int")
 def _prod(
-    ctx: RuleContext, x: jax.Array, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None
-) -> Any:
+    ctx: RuleContext, x: Array, dim: Dims = None, keepdim: bool = False, *, dtype: str | None = None
+) -> Array:
     values, axes = _accumulated(ctx, x), axes_of(dim, x.ndim)
     if values.dtype == jnp.bool_:
         return _shaped(ctx, lax.reduce_and(values, axes))
@@ -106,8 +109,8 @@ def _prod(
 
 @rule("hash_tensor", may_refuse=always)
 def _hash_tensor(
-    ctx: RuleContext, x: jax.Array, dim: Dims = (), *, keepdim: bool = False, mode: int = 0
-) -> Any:
+    ctx: RuleContext, x: Array, dim: Dims = (), *, keepdim: bool = False, mode: int = 0
+) -> Array:
     """Exclusive or of the elements' bits: as float64, as int64 or as bool."""
     if mode != 0:
         raise Unsupported(f"hash mode {mode}")
@@ -120,7 +123,7 @@ def _hash_tensor(
 
 
 @rule("count_nonzero", "count_nonzero.dim_IntList")
-def _count_nonzero(ctx: RuleContext, x: jax.Array, dim: Dims = None) -> Any:
+def _count_nonzero(ctx: RuleContext, x: Array, dim: Dims = None) -> Array:
     ones = (x != jnp.zeros((), x.dtype)).astype(jnp.int64)
     return _shaped(ctx, lax.reduce_sum(ones, axes_of(dim, x.ndim)))
 
@@ -128,34 +131,34 @@ def _count_nonzero(ctx: RuleContext, x: jax.Array, dim: Dims = None) -> Any:
 # --- truth values --------------------------------------------------------------------
 
 
-def _truth(x: jax.Array) -> jax.Array:
+def _truth(x: Array) -> Array:
     return x if x.dtype == jnp.bool_ else x != jnp.zeros((), x.dtype)  # NaN is true
 
 
 @rule("any", "any.dim", "any.dims", "_is_any_true")
-def _any(ctx: RuleContext, x: jax.Array, dim: Dims = None, keepdim: bool = False) -> Any:
+def _any(ctx: RuleContext, x: Array, dim: Dims = None, keepdim: bool = False) -> Array:
     return _shaped(ctx, lax.reduce_or(_truth(x), truth_axes(dim, x.ndim)))
 
 
 @rule("all", "all.dim", "all.dims", "_is_all_true")
-def _all(ctx: RuleContext, x: jax.Array, dim: Dims = None, keepdim: bool = False) -> Any:
+def _all(ctx: RuleContext, x: Array, dim: Dims = None, keepdim: bool = False) -> Array:
     return _shaped(ctx, lax.reduce_and(_truth(x), truth_axes(dim, x.ndim)))
 
 
 # --- extrema -------------------------------------------------------------------------
 
 
-def maximum(x: jax.Array, axes: tuple[int, ...]) -> jax.Array:
+def maximum(x: Array, axes: tuple[int, ...]) -> Array:
     """Largest element; NaN wins."""
     return lax.reduce_or(x, axes) if x.dtype == jnp.bool_ else lax.reduce_max(x, axes)
 
 
-def minimum(x: jax.Array, axes: tuple[int, ...]) -> jax.Array:
+def minimum(x: Array, axes: tuple[int, ...]) -> Array:
     """Smallest element; NaN wins."""
     return lax.reduce_and(x, axes) if x.dtype == jnp.bool_ else lax.reduce_min(x, axes)
 
 
-def first_index(x: jax.Array, value: jax.Array, axis: int) -> jax.Array:
+def first_index(x: Array, value: Array, axis: int) -> Array:
     """Index along ``axis`` of the first element equal to ``value``, or of the first NaN.
 
     Two vectorised reductions: on CPU 5 to 15 times faster than XLA's variadic argmax.
@@ -176,14 +179,14 @@ register_extrema(rule, {"max": maximum, "min": minimum}, first_index, _shaped)
 # --- variance ------------------------------------------------------------------------
 
 
-def squared(x: jax.Array) -> jax.Array:
+def squared(x: Array) -> Array:
     """|x|^2, real for complex input."""
     if jnp.issubdtype(x.dtype, jnp.complexfloating):
         return lax.real(x) * lax.real(x) + lax.imag(x) * lax.imag(x)
     return x * x
 
 
-def moments(x: jax.Array, axes: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
+def moments(x: Array, axes: tuple[int, ...]) -> tuple[Array, Array]:
     """Mean and sum of squared deviations over ``axes``, both with the axes kept.
 
     Two passes: the one-pass form (mean of squares less square of the mean) loses all
@@ -193,7 +196,9 @@ def moments(x: jax.Array, axes: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
     return mean, kept(x, lax.reduce_sum(squared(x - mean), axes), axes)
 
 
-def _variance(ctx: RuleContext, x: jax.Array, axes: tuple[int, ...], correction: Any) -> Any:
+def _variance(
+    ctx: RuleContext, x: Array, axes: tuple[int, ...], correction: Number
+) -> tuple[Array, Array]:
     mean, deviation = moments(x, axes)
     left = count(x, axes) - correction
     # A correction of n or more divides by zero (aten/src/ATen/native/SharedReduceOps.h).
@@ -207,7 +212,7 @@ register_variances(rule, _variance, lax.sqrt, _shaped)
 # --- norms ---------------------------------------------------------------------------
 
 
-def vector_norm(x: jax.Array, order: float, axes: tuple[int, ...]) -> jax.Array:
+def vector_norm(x: Array, order: float, axes: tuple[int, ...]) -> Array:
     """The ``order``-norm over ``axes``, real, in the dtype of ``x``; half must be widened."""
     if order == 2:
         return lax.sqrt(lax.reduce_sum(squared(x), axes))
@@ -225,8 +230,8 @@ def vector_norm(x: jax.Array, order: float, axes: tuple[int, ...]) -> jax.Array:
 
 
 def _norm(
-    ctx: RuleContext, x: jax.Array, order: Any, axes: tuple[int, ...], dtype: str | None
-) -> Any:
+    ctx: RuleContext, x: Array, order: Scalar, axes: tuple[int, ...], dtype: str | None
+) -> Array:
     if isinstance(order, complex):
         raise Unsupported("a norm of complex order")
     wide = ctx.widened(x.astype(dtype or x.dtype))
@@ -237,7 +242,7 @@ register_norms(partial(rule, static=("ord", "p")), _norm)
 
 
 @rule("renorm", static=("p",))
-def _renorm(ctx: RuleContext, x: jax.Array, p: Any, dim: int, maxnorm: Any) -> Any:
+def _renorm(ctx: RuleContext, x: Array, p: float, dim: int, maxnorm: Number) -> Array:
     wide = ctx.widened(x)
     axes = tuple(i for i in range(x.ndim) if i != axis_of(dim, x.ndim))
     norm = kept(wide, vector_norm(wide, float(p), axes), axes)
@@ -248,7 +253,7 @@ def _renorm(ctx: RuleContext, x: jax.Array, p: Any, dim: int, maxnorm: Any) -> A
 
 
 @rule("logsumexp")
-def _logsumexp(ctx: RuleContext, x: jax.Array, dim: Dims, keepdim: bool = False) -> Any:
+def _logsumexp(ctx: RuleContext, x: Array, dim: Dims, keepdim: bool = False) -> Array:
     x = _accumulated(ctx, x)
     axes = axes_of(dim, x.ndim)
     real = lax.real(x) if jnp.issubdtype(x.dtype, jnp.complexfloating) else x

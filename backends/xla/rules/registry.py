@@ -26,12 +26,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
-from fuse.backends.xla.rules.context import RuleContext
+from fuse.backends.context import Result, Rule
+from fuse.backends.xla.rules.context import Number, RuleContext
 from fuse.trace.node import Node
 
-Rule = Callable[..., Any]
+Made = TypeVar("Made", bound=Rule)
 MayRefuse = Callable[[Node], bool]
 
 RULES: dict[str, Rule] = {}
@@ -75,7 +76,7 @@ def rule(
     refuse: Callable[..., str | None] | None = None,
     doubles: bool = False,
     may_refuse: MayRefuse | None = None,
-) -> Callable[[Rule], Rule]:
+) -> Callable[[Made], Made]:
     """Register one function for ATen overloads such as ``"add.Tensor"`` or ``"relu"``.
 
     An overload called ``default`` is written without it. ``static`` names Scalar
@@ -85,7 +86,7 @@ def rule(
     Registering an overload twice raises ``ValueError``.
     """
 
-    def register(function: Rule) -> Rule:
+    def register(function: Made) -> Made:
         for name in overloads:
             if name in RULES:
                 raise ValueError(f"operator aten::{name} has two XLA rules")
@@ -103,7 +104,7 @@ def rule(
 
 def _refusing(function: Rule, refuse: Callable[..., str | None]) -> Rule:
     @functools.wraps(function)
-    def checked(*arguments: Any, **keywords: Any) -> Any:
+    def checked(*arguments: Any, **keywords: Any) -> Result:
         reason = refuse(*arguments, **keywords)
         if reason is not None:
             raise Unsupported(reason)
@@ -117,6 +118,7 @@ __all__ = [
     "MAY_REFUSE",
     "RULES",
     "STATIC_SCALARS",
+    "Number",
     "Rule",
     "RuleContext",
     "Unsupported",

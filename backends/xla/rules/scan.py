@@ -7,7 +7,6 @@ where a plain loop is off by n; PyTorch's CPU loop accumulates in double instead
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -30,7 +29,7 @@ def scanned(scan: Scan, x: jax.Array, dim: int) -> jax.Array:
 
 
 def _cumulative(scan: Scan) -> Rule:
-    def emit(ctx: RuleContext, x: jax.Array, dim: int, *, dtype: str | None = None) -> Any:
+    def emit(ctx: RuleContext, x: jax.Array, dim: int, *, dtype: str | None = None) -> jax.Array:
         # The cast comes first: int8 sums do not wrap, they accumulate as int64.
         return scanned(scan, ctx.widened(x.astype(ctx.out[0].dtype)), dim)
 
@@ -59,7 +58,7 @@ def _with_last_index(scan: Scan, x: jax.Array, dim: int) -> tuple[jax.Array, jax
 
 
 def _cumulative_extremum(scan: Scan) -> Rule:
-    def emit(ctx: RuleContext, x: jax.Array, dim: int) -> Any:
+    def emit(ctx: RuleContext, x: jax.Array, dim: int) -> tuple[jax.Array, jax.Array]:
         return _with_last_index(scan, x, dim)
 
     return emit
@@ -70,7 +69,7 @@ def _helper(scan: Scan) -> Rule:
 
     def emit(
         ctx: RuleContext, x: jax.Array, values: jax.Array, indices: jax.Array, dim: int
-    ) -> Any:
+    ) -> tuple[jax.Array, ...]:
         return tuple(
             new.astype(old.dtype)
             for new, old in zip(_with_last_index(scan, x, dim), (values, indices), strict=True)
@@ -84,7 +83,7 @@ for _name, _scan in (("cummax", lax.cummax), ("cummin", lax.cummin)):
     rule(f"_{_name}_helper")(_helper(_scan))
 
 
-def _by_tree(add: Callable[..., Any]) -> Scan:
+def _by_tree(add: Callable[[jax.Array, jax.Array], jax.Array]) -> Scan:
     def scan(row: jax.Array, axis: int) -> jax.Array:
         result: jax.Array = lax.associative_scan(add, row, axis=axis)
         return result
@@ -93,7 +92,7 @@ def _by_tree(add: Callable[..., Any]) -> Scan:
 
 
 @rule("logcumsumexp", "_logcumsumexp")
-def _logcumsumexp(ctx: RuleContext, x: jax.Array, dim: int) -> Any:
+def _logcumsumexp(ctx: RuleContext, x: jax.Array, dim: int) -> jax.Array:
     if jnp.issubdtype(x.dtype, jnp.complexfloating):
         return scanned(_by_tree(complex_logaddexp), x, dim)
     wide = ctx.widened(x)

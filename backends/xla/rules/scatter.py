@@ -10,8 +10,8 @@ import numpy as np
 from jax import lax
 
 from fuse.backends.scatter import refuse_sparse, register_scatter
-from fuse.backends.xla.rules.indexing import IN_BOUNDS, for_scatter, narrowed, take_along
-from fuse.backends.xla.rules.registry import RuleContext, rule
+from fuse.backends.xla.rules.indexing import IN_BOUNDS, Key, for_scatter, narrowed, take_along
+from fuse.backends.xla.rules.registry import Number, RuleContext, rule
 
 Array = jax.Array
 _METHODS = {"sum": "add", "mean": "add", "prod": "mul", "amax": "max", "amin": "min"}
@@ -93,7 +93,7 @@ def _set(self: Array, dim: int, index: Array, src: Array) -> Array:
     return self.at[_key(index, self.shape, dim)].set(src, mode=IN_BOUNDS)
 
 
-def _filled(self: Array, index: Array, value: Any) -> Array:
+def _filled(self: Array, index: Array, value: Number) -> Array:
     return jnp.broadcast_to(jnp.asarray(value).astype(self.dtype), index.shape)
 
 
@@ -103,7 +103,7 @@ def _index_reduced(
     shape = self.shape
     self, source = (value.reshape(1) if value.ndim == 0 else value for value in (self, source))
     dim %= self.ndim
-    key = (*(slice(None),) * dim, narrowed(index.reshape(-1), self.shape[dim]))
+    key: Key = (*(slice(None),) * dim, narrowed(index.reshape(-1), self.shape[dim]))
     return _reduced(ctx, self, for_scatter(self.shape, key), source, *how).reshape(shape)
 
 
@@ -150,7 +150,7 @@ def _combine(
     return _reduced(ctx, self, _key(index, self.shape, dim), src, reduce, include_self)
 
 
-def _identity(dtype: Any, reduction: str) -> Array:
+def _identity(dtype: np.dtype, reduction: str) -> Array:
     """What changes nothing when reduced with."""
     if reduction in ("sum", "mean", "prod"):
         return jnp.asarray(reduction == "prod", dtype)
@@ -164,7 +164,7 @@ def _identity(dtype: Any, reduction: str) -> Array:
 
 
 def _reduced(
-    ctx: RuleContext, self: Array, key: tuple[Any, ...], src: Array, reduce: str, include: bool
+    ctx: RuleContext, self: Array, key: Key, src: Array, reduce: str, include: bool
 ) -> Array:
     """Reduce ``src`` into the elements of ``self`` at ``key``; half precision in float32."""
     reduction, dtype = _REDUCTIONS[reduce], self.dtype
@@ -201,7 +201,7 @@ def _masked_scatter(ctx: RuleContext, self: Array, mask: Array, source: Array) -
 
 @rule("masked_scatter_backward")
 def _masked_scatter_backward(
-    ctx: RuleContext, grad_output: Array, mask: Array, sizes: Any
+    ctx: RuleContext, grad_output: Array, mask: Array, sizes: tuple[int, ...]
 ) -> Array:
     shape = ctx.out[0].shape
     grad, mask = jnp.broadcast_arrays(grad_output, mask)

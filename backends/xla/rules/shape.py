@@ -7,7 +7,6 @@ decomposition): tensors that share memory are resolved before a rule runs.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +24,7 @@ def _shaped(value: Array, shape: tuple[int, ...]) -> Array:
 
 
 @rule(*RESHAPED)
-def _reshape(ctx: RuleContext, self: Array, *_sizes: Any) -> Array:
+def _reshape(ctx: RuleContext, self: Array, *_sizes: int | tuple[int, ...]) -> Array:
     return _shaped(self, ctx.out[0].shape)
 
 
@@ -64,7 +63,7 @@ def split(self: Array, sizes: list[int], dim: int) -> list[Array]:
 
 
 @rule(*SPLIT)
-def _split(ctx: RuleContext, self: Array, _sizes: Any, dim: int) -> list[Array]:
+def _split(ctx: RuleContext, self: Array, _sizes: int | tuple[int, ...], dim: int) -> list[Array]:
     dim %= self.ndim
     return split(self, [spec.shape[dim] for spec in ctx.out], dim)
 
@@ -134,7 +133,12 @@ def _flip(ctx: RuleContext, self: Array, dims: tuple[int, ...]) -> Array:
 
 
 @rule("roll")
-def _roll(ctx: RuleContext, self: Array, shifts: Any, dims: Any) -> Array:
+def _roll(
+    ctx: RuleContext,
+    self: Array,
+    shifts: int | tuple[int | jax.Array, ...],
+    dims: int | tuple[int, ...],
+) -> Array:
     if self.size == 0:
         return self
     shifts = shifts if isinstance(shifts, (tuple, list)) else (shifts,)
@@ -146,7 +150,7 @@ def _roll(ctx: RuleContext, self: Array, shifts: Any, dims: Any) -> Array:
     return self
 
 
-def _rolled(value: Array, shift: Any, dim: int) -> Array:
+def _rolled(value: Array, shift: int | jax.Array, dim: int) -> Array:
     size = value.shape[dim]
     cut = -shift % size
     if isinstance(cut, jax.Array):

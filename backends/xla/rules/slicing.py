@@ -7,19 +7,18 @@ views) the view resolution does the work: a rule's operand is a dense row-major 
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from fuse.backends.xla.rules.padding import transposed
-from fuse.backends.xla.rules.registry import RuleContext, Unsupported, rule
+from fuse.backends.xla.rules.registry import Number, RuleContext, Unsupported, rule
 from fuse.backends.xla.views import read, write
 from fuse.trace.node import Node
 from fuse.trace.spec import Layout, View, contiguous_strides
 
 Array = jax.Array
+Sizes = tuple[int, ...]
 _UNROLLED_WINDOWS = 32  # up to so many slices beat one gather or scatter
 
 
@@ -42,7 +41,7 @@ def _select(ctx: RuleContext, self: Array, dim: int, index: int) -> Array:
     return lax.index_in_dim(self, index, dim, keepdims=False)
 
 
-def _spread(value: Array, shape: tuple[int, ...], dim: int, place: slice) -> Array:
+def _spread(value: Array, shape: Sizes, dim: int, place: slice) -> Array:
     """Zeros of ``shape`` with ``value`` at ``place`` (a slice) along ``dim``.
 
     A place that varies is that of elements one beside the other.
@@ -67,10 +66,10 @@ def _varies(node: Node) -> bool:
 def _slice_backward(
     ctx: RuleContext,
     grad_output: Array,
-    input_sizes: Any,
+    input_sizes: Sizes,
     dim: int,
-    start: Any,
-    end: Any,
+    start: int | Array,
+    end: int | Array,
     step: int,
 ) -> Array:
     dim %= grad_output.ndim
@@ -82,14 +81,14 @@ def _slice_backward(
     return _spread(grad_output, shape, dim, slice(start, end, step))
 
 
-def _from_start(index: Any, size: int) -> Array:
+def _from_start(index: int | Array, size: int) -> Array:
     """An index, which may count from the end, as one from the start."""
     return jnp.asarray(jnp.where(index < 0, index + size, index))
 
 
 @rule("select_backward")
 def _select_backward(
-    ctx: RuleContext, grad_output: Array, input_sizes: Any, dim: int, index: Any
+    ctx: RuleContext, grad_output: Array, input_sizes: Sizes, dim: int, index: int | Array
 ) -> Array:
     shape = ctx.out[0].shape
     dim %= len(shape)
@@ -123,7 +122,9 @@ def _slice_scatter(
 
 
 @rule("select_scatter")
-def _select_scatter(ctx: RuleContext, self: Array, src: Array, dim: int, index: Any) -> Array:
+def _select_scatter(
+    ctx: RuleContext, self: Array, src: Array, dim: int, index: int | Array
+) -> Array:
     dim %= self.ndim
     index = index % self.shape[dim]
     if isinstance(index, jax.Array):
@@ -132,7 +133,7 @@ def _select_scatter(ctx: RuleContext, self: Array, src: Array, dim: int, index: 
     return _write_along(ctx, self, lax.expand_dims(src, (dim,)), dim, slice(index, index + 1))
 
 
-def _diagonal_view(dtype: str, shape: tuple[int, ...], offset: int, dim1: int, dim2: int) -> View:
+def _diagonal_view(dtype: str, shape: Sizes, offset: int, dim1: int, dim2: int) -> View:
     dim1, dim2 = dim1 % len(shape), dim2 % len(shape)
     strides = contiguous_strides(shape)
     below, above = max(-offset, 0), max(offset, 0)
@@ -157,16 +158,14 @@ def _diagonal_scatter(
     return _write(ctx, self, src, _diagonal_view(str(self.dtype), self.shape, offset, dim1, dim2))
 
 
-def _write_diagonal(
-    value: Array, shape: tuple[int, ...], offset: int, dim1: int, dim2: int
-) -> Array:
+def _write_diagonal(value: Array, shape: Sizes, offset: int, dim1: int, dim2: int) -> Array:
     view = _diagonal_view(str(value.dtype), shape, offset, dim1, dim2)
     return write(None, Layout(str(value.dtype), shape), view, value)
 
 
 @rule("diagonal_backward")
 def _diagonal_backward(
-    ctx: RuleContext, grad_output: Array, input_sizes: Any, offset: int, dim1: int, dim2: int
+    ctx: RuleContext, grad_output: Array, input_sizes: Sizes, offset: int, dim1: int, dim2: int
 ) -> Array:
     return _write_diagonal(grad_output, ctx.out[0].shape, offset, dim1, dim2)
 
@@ -184,14 +183,14 @@ def _trace(ctx: RuleContext, self: Array) -> Array:
 
 
 @rule("trace_backward")
-def _trace_backward(ctx: RuleContext, grad: Array, sizes: tuple[int, ...]) -> Array:
+def _trace_backward(ctx: RuleContext, grad: Array, sizes: Sizes) -> Array:
     diagonal = jnp.broadcast_to(grad, (min(sizes),))
     return _write_diagonal(diagonal, sizes, 0, 0, 1)
 
 
 @rule("as_strided", "as_strided_copy")
 def _as_strided(
-    ctx: RuleContext, self: Array, size: Any, stride: Any, storage_offset: int | None
+    ctx: RuleContext, self: Array, size: Sizes, stride: Sizes, storage_offset: int | None
 ) -> Array:
     view = View(str(self.dtype), tuple(size), tuple(stride), storage_offset or 0)
     return read(self, _layout(self), view)
@@ -199,7 +198,12 @@ def _as_strided(
 
 @rule("as_strided_scatter")
 def _as_strided_scatter(
-    ctx: RuleContext, self: Array, src: Array, size: Any, stride: Any, storage_offset: int | None
+    ctx: RuleContext,
+    self: Array,
+    src: Array,
+    size: Sizes,
+    stride: Sizes,
+    storage_offset: int | None,
 ) -> Array:
     view = View(str(self.dtype), tuple(size), tuple(stride), storage_offset or 0)
     return _write(ctx, self, src, view)
@@ -236,7 +240,7 @@ def _unfold(ctx: RuleContext, self: Array, dimension: int, size: int, step: int)
 
 @rule("unfold_backward")
 def _unfold_backward(
-    ctx: RuleContext, grad_in: Array, input_sizes: Any, dim: int, size: int, step: int
+    ctx: RuleContext, grad_in: Array, input_sizes: Sizes, dim: int, size: int, step: int
 ) -> Array:
     grad, shape = ctx.widened(grad_in), ctx.out[0].shape
     if not shape:
@@ -253,7 +257,7 @@ def _unfold_backward(
     return jnp.moveaxis(summed, 0, dim)
 
 
-def _band(self: Array, diagonal: Any, *, lower: bool) -> Array:
+def _band(self: Array, diagonal: Number, *, lower: bool) -> Array:
     """Keep the elements on one side of a diagonal, zero elsewhere."""
     rows = lax.broadcasted_iota("int32", self.shape[-2:], 0)
     columns = lax.broadcasted_iota("int32", self.shape[-2:], 1)
@@ -264,10 +268,10 @@ def _band(self: Array, diagonal: Any, *, lower: bool) -> Array:
 
 
 @rule("tril")
-def _tril(ctx: RuleContext, self: Array, diagonal: Any) -> Array:
+def _tril(ctx: RuleContext, self: Array, diagonal: Number) -> Array:
     return _band(self, diagonal, lower=True)
 
 
 @rule("triu")
-def _triu(ctx: RuleContext, self: Array, diagonal: Any) -> Array:
+def _triu(ctx: RuleContext, self: Array, diagonal: Number) -> Array:
     return _band(self, diagonal, lower=False)

@@ -7,8 +7,6 @@ product for the sum (measured at 10 to 1000 classes).
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -40,13 +38,13 @@ def log_softmax(x: jax.Array, axis: int) -> jax.Array:
 
 
 @rule("_softmax")
-def _softmax(ctx: RuleContext, x: jax.Array, dim: int, half_to_float: bool) -> Any:
+def _softmax(ctx: RuleContext, x: jax.Array, dim: int, half_to_float: bool) -> jax.Array:
     row = at_least_1d(ctx.widened(x))
     return softmax(row, axis_of(dim, row.ndim)).reshape(x.shape)
 
 
 @rule("_safe_softmax")
-def _safe_softmax(ctx: RuleContext, x: jax.Array, dim: int, dtype: str | None = None) -> Any:
+def _safe_softmax(ctx: RuleContext, x: jax.Array, dim: int, dtype: str | None = None) -> jax.Array:
     row = at_least_1d(ctx.widened(x.astype(ctx.out[0].dtype)))
     axis = axis_of(dim, row.ndim)
     masked = kept(row, lax.reduce_and(row == -jnp.inf, (axis,)), (axis,))
@@ -55,7 +53,7 @@ def _safe_softmax(ctx: RuleContext, x: jax.Array, dim: int, dtype: str | None = 
 
 
 @rule("_log_softmax")
-def _log_softmax(ctx: RuleContext, x: jax.Array, dim: int, half_to_float: bool) -> Any:
+def _log_softmax(ctx: RuleContext, x: jax.Array, dim: int, half_to_float: bool) -> jax.Array:
     row = at_least_1d(ctx.widened(x))
     return log_softmax(row, axis_of(dim, row.ndim)).reshape(x.shape)
 
@@ -63,7 +61,7 @@ def _log_softmax(ctx: RuleContext, x: jax.Array, dim: int, half_to_float: bool) 
 @rule("_softmax_backward_data")
 def _softmax_backward(
     ctx: RuleContext, grad: jax.Array, output: jax.Array, dim: int, input_dtype: str
-) -> Any:
+) -> jax.Array:
     g, y = at_least_1d(ctx.widened(grad)), at_least_1d(ctx.widened(output))
     product = g * y
     result = product - y * _row_sum(product, axis_of(dim, y.ndim))
@@ -73,7 +71,7 @@ def _softmax_backward(
 @rule("_log_softmax_backward_data")
 def _log_softmax_backward(
     ctx: RuleContext, grad: jax.Array, output: jax.Array, dim: int, input_dtype: str
-) -> Any:
+) -> jax.Array:
     g, y = at_least_1d(ctx.widened(grad)), at_least_1d(ctx.widened(output))
     result = g - lax.exp(y) * _row_sum(g, axis_of(dim, y.ndim))
     return result.reshape(output.shape)

@@ -8,8 +8,6 @@ dtypes take two such passes, low half first (least-significant-digit radix order
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -27,8 +25,9 @@ from fuse.backends.xla.rules.reduction import (
     maximum,
     number,
 )
-from fuse.backends.xla.rules.registry import RuleContext, Unsupported, always, rule
+from fuse.backends.xla.rules.registry import Number, RuleContext, Unsupported, always, rule
 
+Array = jax.Array
 _FEW = 16
 """Up to so many candidates, comparing with each is faster than a sort and a search on CPU."""
 
@@ -36,7 +35,7 @@ _FEW = 16
 # --- the stable order ----------------------------------------------------------------
 
 
-def _sort_key(x: jax.Array) -> jax.Array:
+def _sort_key(x: Array) -> Array:
     """Integers ordered as PyTorch orders ``x``: -0 equals 0, every NaN is largest.
 
     Signed, 32 bits for dtypes of up to 4 bytes, else 64.
@@ -48,23 +47,23 @@ def _sort_key(x: jax.Array) -> jax.Array:
         raw = bits_of(clean)
         bits = 8 * raw.dtype.itemsize - 1
         # Negative floats order backwards in their magnitude bits: flip these.
-        flipped: jax.Array = raw ^ ((raw >> bits) & np.iinfo(raw.dtype).max)
+        flipped: Array = raw ^ ((raw >> bits) & np.iinfo(raw.dtype).max)
         return flipped
     if x.dtype in (jnp.uint32, jnp.uint64):
         signed = jnp.int32 if x.dtype == jnp.uint32 else jnp.int64
-        shifted: jax.Array = lax.bitcast_convert_type(x, signed) ^ np.iinfo(signed).min
+        shifted: Array = lax.bitcast_convert_type(x, signed) ^ np.iinfo(signed).min
         return shifted
     return x.astype(jnp.int64 if x.dtype.itemsize == 8 else jnp.int32)
 
 
-def _order_of_32_bits(key: jax.Array, axis: int) -> jax.Array:
+def _order_of_32_bits(key: Array, axis: int) -> Array:
     position = lax.broadcasted_iota(jnp.int64, key.shape, axis)
     packed = (key.astype(jnp.int64) << 32) | position
     # No two are equal, but XLA's stable sort is the faster one (20 against 31 ms for 10^6).
     return lax.sort(packed, dimension=axis, is_stable=True) & 0xFFFFFFFF
 
 
-def stable_order(ctx: RuleContext, x: jax.Array, axis: int, descending: bool) -> jax.Array:
+def stable_order(ctx: RuleContext, x: Array, axis: int, descending: bool) -> Array:
     """Positions (int64, shape of ``x``) that sort ``x`` along ``axis``; ties keep their order."""
     key = _sort_key(x)
     key = ~key if descending else key
@@ -79,12 +78,12 @@ def stable_order(ctx: RuleContext, x: jax.Array, axis: int, descending: bool) ->
     return take(first, _order_of_32_bits(high.astype(jnp.int32), axis), axis)
 
 
-def take(x: jax.Array, index: jax.Array, axis: int) -> jax.Array:
+def take(x: Array, index: Array, axis: int) -> Array:
     """``take_along_dim`` of indices known to be in range; the result has the index's shape."""
     return jnp.take_along_axis(x, index, axis, mode="promise_in_bounds")
 
 
-def _sorted(ctx: RuleContext, x: jax.Array, dim: int, descending: bool) -> Any:
+def _sorted(ctx: RuleContext, x: Array, dim: int, descending: bool) -> tuple[Array, Array, int]:
     if jnp.issubdtype(x.dtype, jnp.complexfloating):
         raise Unsupported("an order of complex numbers")
     row = at_least_1d(x)
@@ -94,7 +93,9 @@ def _sorted(ctx: RuleContext, x: jax.Array, dim: int, descending: bool) -> Any:
 
 
 @rule("sort")
-def _sort(ctx: RuleContext, x: jax.Array, dim: int = -1, descending: bool = False) -> Any:
+def _sort(
+    ctx: RuleContext, x: Array, dim: int = -1, descending: bool = False
+) -> tuple[Array, Array]:
     values, order, _ = _sorted(ctx, x, dim, descending)
     return values.reshape(x.shape), order.reshape(x.shape)
 
@@ -102,23 +103,23 @@ def _sort(ctx: RuleContext, x: jax.Array, dim: int = -1, descending: bool = Fals
 @rule("sort.stable")
 def _sort_stable(
     ctx: RuleContext,
-    x: jax.Array,
+    x: Array,
     *,
     stable: bool | None = None,
     dim: int = -1,
     descending: bool = False,
-) -> Any:
+) -> tuple[Array, Array]:
     return _sort(ctx, x, dim, descending)
 
 
 # --- order statistics ----------------------------------------------------------------
 
 
-def _fits_float32(dtype: Any) -> bool:
+def _fits_float32(dtype: np.dtype) -> bool:
     return bool(dtype.itemsize <= 2 or dtype == jnp.float32)
 
 
-def _top_floats(row: jax.Array, k: int, largest: bool) -> jax.Array:
+def _top_floats(row: Array, k: int, largest: bool) -> Array:
     """Positions of the top ``k`` of the last axis, by XLA's partial sort of float32.
 
     That orders floats totally (-NaN < -inf, inf < NaN), so NaN gets the sign that makes
@@ -135,13 +136,8 @@ def _top_floats(row: jax.Array, k: int, largest: bool) -> jax.Array:
 
 @rule("topk")
 def _topk(
-    ctx: RuleContext,
-    x: jax.Array,
-    k: int,
-    dim: int = -1,
-    largest: bool = True,
-    sorted_: bool = True,
-) -> Any:
+    ctx: RuleContext, x: Array, k: int, dim: int = -1, largest: bool = True, sorted_: bool = True
+) -> tuple[Array, Array]:
     row = at_least_1d(x)
     axis = axis_of(dim, row.ndim)
     if _fits_float32(x.dtype) and x.size and k:
@@ -156,13 +152,15 @@ def _topk(
 
 
 @rule("kthvalue")
-def _kthvalue(ctx: RuleContext, x: jax.Array, k: Any, dim: int = -1, keepdim: bool = False) -> Any:
+def _kthvalue(
+    ctx: RuleContext, x: Array, k: Number, dim: int = -1, keepdim: bool = False
+) -> tuple[Array, ...]:
     values, order, axis = _sorted(ctx, x, dim, descending=False)
     pair = (lax.dynamic_slice_in_dim(v, k - 1, 1, axis=axis) for v in (values, order))
     return tuple(v.reshape(s.shape) for v, s in zip(pair, ctx.out, strict=True))
 
 
-def _median(ctx: RuleContext, x: jax.Array, axis: int, ignore_nan: bool) -> Any:
+def _median(ctx: RuleContext, x: Array, axis: int, ignore_nan: bool) -> tuple[Array, Array]:
     """The lower median and its position, with ``axis`` kept.
 
     With NaN in the row ``median`` gives the first NaN; ``nanmedian`` counts the rest.
@@ -184,14 +182,14 @@ def _median(ctx: RuleContext, x: jax.Array, axis: int, ignore_nan: bool) -> Any:
 
 
 def _median_rules(suffix: str, ignore_nan: bool) -> None:
-    def whole(ctx: RuleContext, x: jax.Array) -> Any:
+    def whole(ctx: RuleContext, x: Array) -> Array:
         if x.size == 0 and not is_float(x):
             raise Unsupported("the median of no integers")
         if x.size == 0:
             return jnp.full((), jnp.nan, x.dtype)
         return _median(ctx, x.reshape(-1), 0, ignore_nan)[0].reshape(())
 
-    def along(ctx: RuleContext, x: jax.Array, dim: int, keepdim: bool = False) -> Any:
+    def along(ctx: RuleContext, x: Array, dim: int, keepdim: bool = False) -> tuple[Array, ...]:
         row = at_least_1d(x)
         if row.shape[axis_of(dim, row.ndim)] == 0:
             raise Unsupported("the median of an empty dimension")
@@ -207,7 +205,7 @@ _median_rules("nanmedian", ignore_nan=True)
 
 
 @rule("mode")
-def _mode(ctx: RuleContext, x: jax.Array, dim: int = -1, keepdim: bool = False) -> Any:
+def _mode(ctx: RuleContext, x: Array, dim: int = -1, keepdim: bool = False) -> tuple[Array, ...]:
     """The most frequent value, the smallest of equals, and the last position that holds it."""
     values, order, axis = _sorted(ctx, x, dim, descending=False)
     size = values.shape[axis]
@@ -226,7 +224,7 @@ def _mode(ctx: RuleContext, x: jax.Array, dim: int = -1, keepdim: bool = False) 
 # --- searching -----------------------------------------------------------------------
 
 
-def _search(sequence: jax.Array, values: jax.Array, right: bool) -> jax.Array:
+def _search(sequence: Array, values: Array, right: bool) -> Array:
     """Insertion points (int64) of ``values`` along the last axis of a sorted ``sequence``.
 
     PyTorch's bisection (native/Bucketization.cpp) with all values in step, so that NaN
@@ -238,7 +236,7 @@ def _search(sequence: jax.Array, values: jax.Array, right: bool) -> jax.Array:
     if values.size == 0 or size == 0:
         return jnp.zeros(shape, jnp.int64)
 
-    def step(_: Any, bounds: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+    def step(_: object, bounds: tuple[Array, Array]) -> tuple[Array, Array]:
         low, high = bounds
         middle = low + ((high - low) >> 1)
         # Once low meets high the middle may be one past the end: keep the read in range.
@@ -250,7 +248,7 @@ def _search(sequence: jax.Array, values: jax.Array, right: bool) -> jax.Array:
 
     index = jnp.int32 if size < 2**31 - 1 else jnp.int64
     bounds = (jnp.zeros(values.shape, index), jnp.full(values.shape, size, index))
-    found: jax.Array = lax.fori_loop(0, size.bit_length(), step, bounds)[0]
+    found: Array = lax.fori_loop(0, size.bit_length(), step, bounds)[0]
     return found.astype(jnp.int64).reshape(shape)
 
 
@@ -259,8 +257,8 @@ register_search(rule, _search, lambda sequence, sorter: take(sequence, sorter, s
 
 @rule("isin.Tensor_Tensor", "isin.Tensor_Scalar", "isin.Scalar_Tensor")
 def _isin(
-    ctx: RuleContext, elements: Any, candidates: Any, *, invert: bool = False, **_hints: bool
-) -> Any:
+    ctx: RuleContext, elements: Number, candidates: Number, *, invert: bool = False, **_hints: bool
+) -> Array:
     x, y = ctx.promoted(elements, candidates)
     y = y.reshape(-1)
     if y.size <= _FEW:
@@ -273,7 +271,7 @@ def _isin(
 
 
 @rule("histc")
-def _histc(ctx: RuleContext, x: jax.Array, bins: int = 100, low: Any = 0, high: Any = 0) -> Any:
+def _histc(ctx: RuleContext, x: Array, bins: int = 100, low: Number = 0, high: Number = 0) -> Array:
     """Counts in equal bins; equal limits stand for the data's own range.
 
     Where PyTorch raises for a range that is not finite, every count is 0. Integers, which its CPU

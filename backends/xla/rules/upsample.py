@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fuse.backends.resampling import Array, Axis, register_upsampling
+from fuse.backends.resampling import Axis, register_upsampling
 from fuse.backends.xla.rules.registry import RuleContext, of_integers, rule
 
 
@@ -32,7 +32,7 @@ def _apply(how: Axis, x: jax.Array, axis: int) -> jax.Array:
     return total
 
 
-def _picked(how: Axis, x: jax.Array, axis: int, index: Array) -> jax.Array:
+def _picked(how: Axis, x: jax.Array, axis: int, index: np.ndarray) -> jax.Array:
     if len(index) == how.size and (index == np.arange(how.size)).all():
         return x
     times = len(index) // how.size
