@@ -11,7 +11,7 @@ INSTALL := PIP_CONSTRAINT=$(abspath $(PINS)) $(BIN)/pip install --quiet
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --benchmark-disable --durations=30
 LANED := tests/device tests/programs tests/compile tests/kernels/test_pages.py
 TYPECHECK := build/typecheck
-SOURCES := fuse backends cache examples tests bench
+SOURCES := fuse backends cache examples tests bench docs/_hooks
 SMOKE := tests/test_versions.py tests/device/module/test_module.py tests/device/errors/test_errors.py \
 	tests/programs/test_optimizers.py tests/programs/test_autograd.py \
 	tests/backends/test_every_rule.py tests/backends/xla tests/trace \

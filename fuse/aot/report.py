@@ -132,7 +132,7 @@ def compile_for(
         ```python
         x = torch.ones(64, 64, device="tpu")
         report = fuse.compile_for("v5e", lambda: (x @ x).relu().sum())
-        print(report.launches)  # 1
+        report.save("step.html")
         ```
     """
     targeted = open_target(target)
