@@ -66,7 +66,7 @@ def backward(compute: Rule) -> Rule:
 
     @functools.wraps(compute)
     def rule(
-        ctx: Operation[A], grad: A, x: A, weight: A, _bias_sizes: object, *attributes: Any
+        ctx: Operation[A], grad: A, x: A, weight: A, bias_sizes: object, *attributes: Any
     ) -> Result:
         return plain(ctx, grad, x, weight, *attributes)
 

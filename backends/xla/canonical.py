@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from types import CellType, CodeType, FunctionType, MethodType
-from typing import Any, Final
+from typing import Final
 
 import jax
 import numpy as np
@@ -28,7 +28,7 @@ DERIVATIVES: Final = frozenset(
 """Parameters that say how an equation is differentiated, which a traced program is no more."""
 
 
-_unnamed: Final[dict[int, Any]] = {}
+_unnamed: Final[dict[int, object]] = {}
 """Objects known by their addresses only: kept, so that no other one gets the address."""
 
 
@@ -47,23 +47,23 @@ class _Printer:
 
     def __init__(self) -> None:
         self._known: dict[int, str] = {}
-        self._kept: list[Any] = []  # so that no id is used twice
+        self._kept: list[object] = []  # so that no id is used twice
 
     def closed(self, closed: core.ClosedJaxpr) -> Iterator[str]:
         """The lines of a program."""
         yield from self._jaxpr(closed.jaxpr)
         yield f"constants {self._listed(closed.consts)}"
 
-    def _jaxpr(self, jaxpr: Any) -> Iterator[str]:
-        numbers: dict[Any, int] = {}
+    def _jaxpr(self, jaxpr: core.Jaxpr) -> Iterator[str]:
+        numbers: dict[core.Var, int] = {}
 
-        def name(variable: Any) -> str:
+        def name(variable: core.Var | core.Literal) -> str:
             if isinstance(variable, core.Literal):
                 return f"{self.text(np.asarray(variable.val))}:{variable.aval}"
             number = numbers.setdefault(variable, len(numbers))
             return f"{number}:{variable.aval}"
 
-        def names(variables: Iterable[Any]) -> str:
+        def names(variables: Iterable[core.Var | core.Literal]) -> str:
             return ", ".join(map(name, variables))
 
         yield f"takes {names(jaxpr.constvars)} and {names(jaxpr.invars)}"
@@ -74,7 +74,7 @@ class _Printer:
             yield f"{made} = {equation.primitive.name} {read} [{given}]"
         yield f"returns {names(jaxpr.outvars)}"
 
-    def _listed(self, values: Iterable[Any]) -> str:
+    def _listed(self, values: Iterable[object]) -> str:
         return f"[{', '.join(map(self.text, values))}]"
 
     def text(self, value: object) -> str:
@@ -125,7 +125,7 @@ class _Printer:
         return f"{kind} of process {_PROCESS} {id(value)} {text}"
 
 
-def _held(cell: CellType) -> Any:
+def _held(cell: CellType) -> object:
     try:
         return cell.cell_contents
     except ValueError:  # a name that has no value yet

@@ -62,14 +62,16 @@ else:
     )
 
 
-def lowered(jitted: Any, specs: Sequence[jax.ShapeDtypeStruct]) -> Any:
+def lowered(
+    jitted: jax.stages.Wrapped, specs: Sequence[jax.ShapeDtypeStruct]
+) -> jax.stages.Lowered:
     """``jitted.lower(*specs)``, which nobody but the caller holds.
 
     JAX remembers lowered programs for as long as what they were lowered from lives. Those of 0.12
     hold it themselves, the last 2,048, and what was compiled: 1.6 MB for an encoder layer.
     """
     traced = jitted.trace(*specs)
-    made = traced.lower()
+    made: jax.stages.Lowered = traced.lower()
     for remembered in _LOWERINGS:
         remembered.evict_weakref(traced.jaxpr)
     return made

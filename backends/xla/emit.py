@@ -24,7 +24,7 @@ from fuse.trace.spec import ITEMSIZE, Layout, View, contiguous_strides
 
 Stored = tuple[jax.Array, Layout]
 Values = dict[int, Stored]
-Reads = dict[Any, tuple[jax.Array, Place]]
+Reads = dict[tuple[int, View, int | None], tuple[jax.Array, Place]]
 Steps = Callable[[Node], Decomposition | None]
 
 
@@ -56,7 +56,7 @@ class Scalars:
     number or for a vector of them.
     """
 
-    def __init__(self, words: Any) -> None:
+    def __init__(self, words: jax.Array) -> None:
         self._words = words
         self._floats = lax.bitcast_convert_type(words, jnp.float64)
 

@@ -13,6 +13,7 @@ import ml_dtypes  # noqa: F401  (registers bfloat16 and the float8 types with Nu
 import numpy as np
 from jax import export
 from jax.extend import core
+from numpy.typing import ArrayLike
 
 from fuse.backends.functions import Program
 from fuse.backends.xla.canonical import canonical
@@ -48,7 +49,7 @@ class JaxProgram(Program):
         closed: core.ClosedJaxpr = self.closed.replace(jaxpr=interpreted(self.closed.jaxpr))
         return closed
 
-    def emit(self, platform: str, arrays: Sequence[Any]) -> list[Any]:
+    def emit(self, platform: str, arrays: Sequence[jax.Array]) -> list[jax.Array]:
         """The results, on tracers. Pallas kernels are interpreted on the CPU."""
         closed = self._interpreted if platform == "cpu" else self.closed
         # What a number that PyTorch wrapped is here has 64 bits, in JAX's own program it need not.
@@ -71,21 +72,21 @@ class JaxProgram(Program):
     def on_host(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The results on the host: by the NumPy function that was given, else by XLA's CPU."""
         if self._numpy is not None:
-            found: Sequence[Any] = self._numpy(*arrays)
+            found: Sequence[ArrayLike] = self._numpy(*arrays)
         else:
             found = self._on_cpu(arrays)
         return [np.asarray(found[at]) for at in self.order]
 
-    def _on_cpu(self, arrays: Sequence[np.ndarray]) -> Sequence[Any]:
+    def _on_cpu(self, arrays: Sequence[np.ndarray]) -> Sequence[jax.Array]:
         device = jax.local_devices(backend="cpu")[0]
         with jax.enable_x64(self.wide), jax.default_device(device):
             pairs = zip(arrays, self.closed.in_avals, strict=True)
             given = [np.asarray(array, aval.dtype, order="C") for array, aval in pairs]
-            results: Sequence[Any] = self._compiled(*given)
+            results: Sequence[jax.Array] = self._compiled(*given)
             return results
 
     @functools.cached_property
-    def _compiled(self) -> Callable[..., Any]:
+    def _compiled(self) -> Callable[..., list[jax.Array]]:
         consts = [_on_host(constant) for constant in self.closed.consts]
         jaxpr = self._interpreted.jaxpr
         return jax.jit(lambda *arrays: jax.core.eval_jaxpr(jaxpr, consts, *arrays))
@@ -101,7 +102,7 @@ class ExportedProgram(Program):
         self.code = code
         self._exported = dataclasses.replace(exported, _get_vjp=None)
 
-    def emit(self, platform: str, arrays: Sequence[Any]) -> list[Any]:
+    def emit(self, platform: str, arrays: Sequence[jax.Array]) -> list[jax.Array]:
         """The results, on tracers."""
         pairs = zip(arrays, self._exported.in_avals, strict=True)
         return list(self._exported.call(*(array.astype(aval.dtype) for array, aval in pairs)))
@@ -115,7 +116,7 @@ class ExportedProgram(Program):
         raise NotImplementedError("a program that was made for another machine")
 
 
-def _on_host(constant: Any) -> Any:
+def _on_host(constant: jax.Array) -> jax.Array | np.ndarray:
     extended = jax.dtypes.issubdtype(constant.dtype, jax.dtypes.extended)
     return constant if extended else np.asarray(constant)
 
@@ -145,7 +146,7 @@ def _within(value: Any) -> Any:
     return value
 
 
-def _primitives(jaxpr: Any) -> Iterator[str]:
+def _primitives(jaxpr: core.Jaxpr) -> Iterator[str]:
     """The names of all primitives of a program, inner ones too."""
     for equation in jaxpr.eqns:
         yield equation.primitive.name

@@ -30,7 +30,7 @@ def lowered(
     platform: Platform,
     decompositions: Decompositions,
     device: jax.Device | None = None,
-) -> tuple[Any, CallingConvention]:
+) -> tuple[jax.stages.Lowered, CallingConvention]:
     """What ``jax.jit`` lowers ``chunk`` to, and how its arrays go in and out.
 
     ``device``: the one to lower for, which need not exist; by default JAX's first.

@@ -14,8 +14,6 @@ stay in registers, vectorised, inside the fused loop of whatever consumes them.
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -29,11 +27,11 @@ _HALF = np.uint64(32)
 Words = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
 
 
-def _low(value: Any) -> jax.Array:
+def _low(value: jax.Array | int) -> jax.Array:
     return lax.convert_element_type(value, jnp.uint32)
 
 
-def _high(value: Any) -> jax.Array:
+def _high(value: jax.Array | int) -> jax.Array:
     return _low(lax.shift_right_logical(value, _HALF))
 
 

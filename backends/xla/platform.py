@@ -100,7 +100,7 @@ class Platform:
         """
         return None
 
-    def options(self, lowered: Any) -> dict[str, str | bool] | None:
+    def options(self, lowered: jax.stages.Lowered) -> dict[str, str | bool] | None:
         """Compiler options for a program that ``jax.jit`` lowered; ``None``: XLA's own choice.
 
         GPUs keep subnormal numbers unless told otherwise: see ``fuse.backends.subnormals``.

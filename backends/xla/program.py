@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -27,14 +26,14 @@ OUTPUT = -3
 
 def emit_chunk(
     chunk: Chunk, order: Sequence[Step], stacks: HorizontalPacking, setting: Setting
-) -> Callable[..., tuple[Any, ...]]:
+) -> Callable[..., tuple[jax.Array, ...]]:
     """Return ``f(words, *inputs, *stacks) -> (*outputs, *stacks)`` for ``chunk``.
 
     ``words`` is uint32[scalars, 2]; ``stacks`` says what the program takes and returns as stacks
     beside the chunk's inputs and outputs, each an array with one row a value.
     """
 
-    def run(words: jax.Array, *arrays: jax.Array) -> tuple[Any, ...]:
+    def run(words: jax.Array, *arrays: jax.Array) -> tuple[jax.Array, ...]:
         inputs = arrays[: len(chunk.inputs)]
         values: Values = {
             leaf.value: (array, leaf.layout)

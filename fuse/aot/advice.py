@@ -17,7 +17,7 @@ from fuse.aot.resize import padded_product, resized_product, rows
 from fuse.aot.retype import retyped
 from fuse.backends.base import Chunk
 from fuse.backends.estimates import AS_IT_IS, Variant
-from fuse.engine.targeted import Targeted, single
+from fuse.engine.targeted import Planned, Targeted, single
 from fuse.trace.node import Node, Operand, Output
 
 LEAST: Final = 0.02
@@ -255,7 +255,7 @@ def _read_plans(call: Call) -> list[int]:
 
 def changing_shapes(call: Call) -> Iterator[dict[str, Any]]:
     """Plans of the same operations in other shapes: each was compiled for itself."""
-    forms: dict[tuple[str, ...], list[Any]] = {}
+    forms: dict[tuple[str, ...], list[Planned]] = {}
     for planned in call.targeted.plans:
         nodes = planned.plan.trace.nodes
         if len(nodes) > 3:

@@ -103,8 +103,8 @@ def _keeps_positions(symbol: Symbol, node: torch.fx.Node) -> bool:
     return _ahead(symbol, before) == _ahead(symbol, after)
 
 
-def _ahead(symbol: Symbol, shape: Shape) -> list[tuple[Any, str]]:
-    found: list[tuple[Any, str]] = []
+def _ahead(symbol: Symbol, shape: Shape) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
     product: Any = 1
     for size in shape:
         if symbol.grows(size):

@@ -6,7 +6,6 @@ Such a graph becomes stages; those on the device are graphs of their own.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,11 +13,11 @@ from torch.fx.passes.split_module import split_module
 
 from fuse.compile.bucketed import AnySize
 from fuse.compile.graph import Graph, Kind
-from fuse.compile.sized import OneSizeEach
+from fuse.compile.sized import Call, OneSizeEach
 from fuse.compile.symbols import symbols_of
 
 
-def staged(module: torch.fx.GraphModule, kind: Kind) -> Callable[[list[Any]], list[Any]]:
+def staged(module: torch.fx.GraphModule, kind: Kind) -> Call:
     """A boxed callable for a functional graph: one ``Graph`` where all of it is the device's."""
     levels = _levels(module)
     if not any(level % 2 for level in levels.values()):
@@ -26,7 +25,7 @@ def staged(module: torch.fx.GraphModule, kind: Kind) -> Callable[[list[Any]], li
     return _boxed(_Staged(module, levels, kind))
 
 
-def _of_any_size(module: torch.fx.GraphModule, kind: Kind) -> Callable[[list[Any]], list[Any]]:
+def _of_any_size(module: torch.fx.GraphModule, kind: Kind) -> Call:
     if not symbols_of(module):
         return Graph(module, kind)
     constants = any(node.op == "get_attr" for node in module.graph.nodes)
@@ -42,7 +41,7 @@ def _of_any_size(module: torch.fx.GraphModule, kind: Kind) -> Callable[[list[Any
     return OneSizeEach(Graph(module, kind), module, reason)
 
 
-def _boxed(call: Callable[[list[Any]], list[Any]]) -> Callable[[list[Any]], list[Any]]:
+def _boxed(call: Call) -> Call:
     """The same as a function: Dynamo keeps the attributes of these alone."""
 
     def run(arguments: list[Any]) -> list[Any]:

@@ -166,7 +166,7 @@ def _scores(
     return scores.masked_fill(~bias, -math.inf) if bias.dtype == torch.bool else scores + bias
 
 
-KERNELS: dict[str, Callable[..., Any]] = {
+KERNELS: dict[str, Callable[..., object]] = {
     "_scaled_dot_product_fused_attention_overrideable": attend,
     "_scaled_dot_product_fused_attention_overrideable_backward": attend_backward,
 }

@@ -10,7 +10,6 @@ rules is: a cell and its gradient may run at different places.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 
@@ -55,7 +54,7 @@ def _biased(gates: torch.Tensor, bias: Optional) -> torch.Tensor:
     return wide(gates) if bias is None else wide(gates) + wide(bias)
 
 
-KERNELS: dict[str, Callable[..., Any]] = {
+KERNELS: dict[str, Callable[..., object]] = {
     "_thnn_fused_gru_cell": gru_cell,
     "_thnn_fused_gru_cell_backward": gru_cell_backward,
 }

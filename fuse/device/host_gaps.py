@@ -52,7 +52,7 @@ def widened(product: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]
     return kernel
 
 
-KERNELS: dict[str, Callable[..., Any]] = {
+KERNELS: dict[str, Callable[..., object]] = {
     "_fused_rms_norm_backward": rms_norm_backward,
     "mm.dtype": widened(torch.mm),
     "bmm.dtype": widened(torch.bmm),

@@ -57,7 +57,7 @@ def _exchange_device(index: int) -> int:
     return 0
 
 
-def _pin_memory(tensor: torch.Tensor, device: Any = None) -> torch.Tensor:
+def _pin_memory(tensor: torch.Tensor, device: torch.device | str | None = None) -> torch.Tensor:
     """A copy, which is noted; the tensor itself where it is pinned already."""
     if tensor.device.type != "cpu" or not _is_ours(device):
         return _PIN(tensor, device)
@@ -68,7 +68,7 @@ def _pin_memory(tensor: torch.Tensor, device: Any = None) -> torch.Tensor:
     return copy
 
 
-def _is_pinned(tensor: torch.Tensor, device: Any = None) -> bool:
+def _is_pinned(tensor: torch.Tensor, device: torch.device | str | None = None) -> bool:
     if tensor.device.type != "cpu" or tensor.layout != torch.strided or not _is_ours(device):
         return _IS_PINNED(tensor, device)
     return tensor.untyped_storage() in _pinned

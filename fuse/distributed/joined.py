@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -24,6 +24,12 @@ from fuse.backends.estimates import Estimate
 from fuse.device import lazy
 from fuse.distributed import agreement, runtime
 from fuse.errors import FuseError, describe
+
+if TYPE_CHECKING:
+    from fuse.backends.xla.ranks.joined import Part, Spec
+    from fuse.backends.xla.ranks.programs import Form
+    from fuse.engine.engine import Engine
+    from fuse.engine.runnable import Runnable
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,19 +147,19 @@ def agreed(captured: Captured, group: dist.ProcessGroup | None = None) -> None:
 class _Recording:
     """What has run so far. Arrays are held until the end, so that no two have one identity."""
 
-    def __init__(self, engine: Any, keep: bool, copy: bool) -> None:
+    def __init__(self, engine: Engine, keep: bool, copy: bool) -> None:
         self._forms = importlib.import_module("fuse.backends.xla.ranks.joined")
         self._engine, self._keep, self._copy = engine, keep, copy
         self._lock = threading.Lock()
         self._arrays: dict[int, tuple[int, Any]] = {}
         self._count = 0
-        self._inputs: dict[int, Any] = {}
+        self._inputs: dict[int, Spec] = {}
         self._given: dict[int, Any] = {}
-        self._parts: list[Any] = []
+        self._parts: list[Part] = []
         self._words: list[bytes] = []
         self._refused = ""
 
-    def before(self, runnable: Any, leaves: Sequence[Any], scalars: bytes) -> None:
+    def before(self, runnable: Runnable, leaves: Sequence[Any], scalars: bytes) -> None:
         trace = runnable.plan.trace
         with self._lock:
             layouts = [(leaf.layout.shape, leaf.layout.dtype) for leaf in trace.leaves]
@@ -168,7 +174,7 @@ class _Recording:
             made = tuple(map(self._made, results))
             self._parts[at] = replace(self._parts[at], makes=made)
 
-    def called(self, form: Any, sources: Sequence[Any], results: Sequence[Any]) -> None:
+    def called(self, form: Form, sources: Sequence[Any], results: Sequence[Any]) -> None:
         whole = not any(isinstance(source, torch.Tensor) for source in sources)
         if not whole or form.kind in ("scatter", "gather", "reduce") or not sources:
             self._refused = form.kind  # said at the end: the call itself is all right
@@ -259,14 +265,16 @@ class _Recording:
         return found
 
 
-def _in_order(parts: list[Any], inputs: list[Any]) -> tuple[list[Any], list[Any]]:
+def _in_order(
+    parts: list[Part], inputs: list[tuple[int, Spec]]
+) -> tuple[list[Part], list[tuple[int, Spec]]]:
     """Chunks as soon as what they read is there, collectives where nothing else can go on: alike
     on all ranks, whichever thread was faster. Inputs in the order of first use."""
     known = {value for value, _ in inputs}
     queues = [
         [part for part in parts if isinstance(part.what, Chunk) is chunk] for chunk in (True, False)
     ]
-    done: list[Any] = []
+    done: list[Part] = []
     while any(queues):
         queue = next(q for q in queues if q and known.issuperset(q[0].reads))
         part = queue.pop(0)

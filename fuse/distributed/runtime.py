@@ -63,7 +63,7 @@ def _expects_accelerator() -> bool:
     )
 
 
-def start(store: Any, rank: int, size: int, timeout: timedelta) -> None:
+def start(store: dist.Store, rank: int, size: int, timeout: timedelta) -> None:
     """Join the runtime with every rank of the default group; returns once all have come."""
     if "runtime" in _state:
         return

@@ -56,7 +56,7 @@ class Engine:
         self.mode = config.mode()
         self.check: str | None = None
         self.max_operations = config.max_operations()
-        self._run_ahead = RunAhead(
+        self._run_ahead: RunAhead[Any] = RunAhead(
             config.in_flight_bytes(),
             lambda arrays: self.backend.wait(arrays),
             lambda arrays: self.backend.done(arrays),

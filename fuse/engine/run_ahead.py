@@ -6,13 +6,15 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Generic, TypeVar
 
 LONGEST = 32
 """Executables in flight at most: enough to keep any device busy."""
 
+Token = TypeVar("Token")
 
-class RunAhead:
+
+class RunAhead(Generic[Token]):
     """An in-order queue of running executables, each known by one of its results.
 
     Only the smallest result of each is held, so that the others die when PyTorch lets go of
@@ -23,16 +25,16 @@ class RunAhead:
     def __init__(
         self,
         bound: int,
-        wait: Callable[[list[Any]], None],
-        done: Callable[[list[Any]], bool],
+        wait: Callable[[list[Token]], None],
+        done: Callable[[list[Token]], bool],
     ) -> None:
         """``bound`` is in bytes of results; the queue is shortened before it is exceeded."""
         self._bound, self._wait, self._done = bound, wait, done
-        self._queue: deque[tuple[Any, int]] = deque()
+        self._queue: deque[tuple[Token, int]] = deque()
         self._bytes = 0
         self._lock = threading.Lock()  # not held while waiting
 
-    def add(self, token: Any, nbytes: int) -> None:
+    def add(self, token: Token, nbytes: int) -> None:
         """Note an executable; waits for earlier ones where too much is in flight."""
         with self._lock:
             self._queue.append((token, nbytes))
@@ -63,13 +65,13 @@ class RunAhead:
         for one in before:
             self._land(one)
 
-    def _first(self) -> tuple[Any, int] | None:
+    def _first(self) -> tuple[Token, int] | None:
         try:
             return self._queue[0]
         except IndexError:
             return None
 
-    def _land(self, first: tuple[Any, int]) -> None:
+    def _land(self, first: tuple[Token, int]) -> None:
         """Wait for the first, and only then take it away: other threads wait for it as well."""
         try:
             self._wait([first[0]])

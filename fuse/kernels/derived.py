@@ -5,15 +5,17 @@ so that gradients of gradients, and batches of them, need nothing more.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.interpreters import partial_eval
 
-from fuse.kernels.function import Flat, Function
+from fuse.kernels.function import Flat, Function, Traced
 from fuse.trace.spec import TensorSpec
+
+Value = TypeVar("Value")
 
 
 def is_differentiable(dtype: str) -> bool:
@@ -32,7 +34,7 @@ def backward(function: Function, wanted: tuple[int, ...], size: int) -> Function
     key = ("backward", wanted, size)
     if key not in function.derived:
 
-        def call(*values: Any) -> list[Any]:
+        def call(*values: jax.Array) -> list[jax.Array]:
             return _backward(function, wanted, values[:size], values[size:])
 
         text = f"backward {wanted} {size} of {function.text}"
@@ -49,8 +51,11 @@ HINT = (
 
 
 def _backward(
-    function: Function, wanted: tuple[int, ...], arrays: Sequence[Any], rest: Sequence[Any]
-) -> list[Any]:
+    function: Function,
+    wanted: tuple[int, ...],
+    arrays: Sequence[jax.Array],
+    rest: Sequence[jax.Array],
+) -> list[jax.Array]:
     traced = function.traced([TensorSpec(str(array.dtype), array.shape) for array in arrays])
     made = rest[: len(traced.results)]
     given = iter(rest[len(traced.results) :])
@@ -74,25 +79,25 @@ def _backward(
 _FLOAT0 = jax.dtypes.float0
 
 
-def _conj(value: Any) -> Any:
+def _conj(value: jax.Array) -> jax.Array:
     return jnp.conj(value) if jnp.iscomplexobj(value) else value
 
 
-def _split(traced: Any, values: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
+def _split(traced: Traced, values: Sequence[Value]) -> tuple[Sequence[Value], Sequence[Value]]:
     first = len(traced.returned)
     return values[:first], values[first:]
 
 
 def _derived(
     function: Function,
-    traced: Any,
-    arrays: Sequence[Any],
+    traced: Traced,
+    arrays: Sequence[jax.Array],
     wanted: tuple[int, ...],
-    gradients: Sequence[Any],
-) -> tuple[Any, ...]:
+    gradients: Sequence[jax.Array | np.ndarray],
+) -> tuple[jax.Array, ...]:
     order = (*traced.returned, *traced.written)
 
-    def of_wanted(*chosen: Any) -> list[Any]:
+    def of_wanted(*chosen: jax.Array) -> list[jax.Array]:
         given = list(arrays)
         for at, value in zip(wanted, chosen, strict=True):
             given[at] = value
@@ -100,7 +105,7 @@ def _derived(
         return [jnp.asarray(leaves[at]) for at in order]
 
     _, pull = jax.vjp(of_wanted, *(arrays[at] for at in wanted))
-    found: tuple[Any, ...] = pull(list(gradients))
+    found: tuple[jax.Array, ...] = pull(list(gradients))
     return found
 
 
@@ -120,7 +125,7 @@ def tangents(function: Function, wanted: tuple[int, ...], size: int) -> Function
     key = ("tangents", wanted, size)
     if key not in function.derived:
 
-        def call(*values: Any) -> list[Any]:
+        def call(*values: jax.Array) -> list[jax.Array]:
             arrays = values[:size]
             direction = list(map(_zeros, arrays))
             for at, tangent in zip(wanted, values[size:], strict=True):
@@ -140,7 +145,7 @@ def tangents(function: Function, wanted: tuple[int, ...], size: int) -> Function
     return function.derived[key]
 
 
-def _zeros(array: Any) -> Any:
+def _zeros(array: jax.Array) -> jax.Array | np.ndarray:
     """No direction; integers have no other."""
     if is_differentiable(str(array.dtype)):
         return jnp.zeros_like(array)
@@ -153,7 +158,7 @@ def functional(function: Function) -> Function:
     if key not in function.derived:
         given = function.gradient
 
-        def gradient(arrays: Sequence[Any], results: Any, grads: Any) -> Any:
+        def gradient(arrays: Sequence[jax.Array], results: Any, grads: Any) -> Any:
             assert given is not None
             specs = [TensorSpec(str(array.dtype), array.shape) for array in arrays]
             structure = function.traced(specs).structure
@@ -192,12 +197,12 @@ def batched(function: Function, dims: tuple[int | None, ...], size: int) -> Func
 def _of_batch(gradient: Flat, dims: tuple[int | None, ...], size: int) -> Flat:
     """The gradient for a batch: what all samples share gets the sum of theirs."""
 
-    def of_one(arrays: list[Any], results: Any, grads: Any) -> list[Any]:
+    def of_one(arrays: list[jax.Array], results: Any, grads: Any) -> list[jax.Array]:
         return list(gradient(arrays, results, grads))
 
     every: Flat = jax.vmap(of_one, (list(dims), 0, 0), 0, axis_size=size)
 
-    def batch(arrays: Sequence[Any], results: Any, grads: Any) -> list[Any]:
+    def batch(arrays: Sequence[jax.Array], results: Any, grads: Any) -> list[jax.Array | None]:
         return [
             None if found is None else found.sum(0) if at is None else jnp.moveaxis(found, 0, at)
             for found, at in zip(every(list(arrays), results, grads), dims, strict=True)

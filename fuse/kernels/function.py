@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -42,7 +42,7 @@ class Traced:
     results: tuple[TensorSpec, ...]
     returned: tuple[int, ...]
     written: tuple[int, ...]
-    structure: Any
+    structure: jax.tree_util.PyTreeDef
 
     def arrange(self, returned: Sequence[Any], written: Sequence[Any]) -> Any:
         """The results as the function arranges them: those returned, and the written arguments."""
@@ -85,7 +85,7 @@ class Function:
         self.numpy, self.gradient = numpy, gradient
         self.token = f"{name} {hashlib.sha256(text.encode()).hexdigest()[:20]}"
         self._traced: dict[tuple[TensorSpec, ...], Traced] = {}
-        self.derived: dict[Any, Function] = {}
+        self.derived: dict[Hashable, Function] = {}
 
     def traced(self, specs: Sequence[TensorSpec]) -> Traced:
         """The function for arrays of these shapes and dtypes.
@@ -102,7 +102,7 @@ class Function:
         """Whether it is traced with 64-bit types."""
         return is_wide([spec.dtype for at, spec in enumerate(specs) if at not in self.weak])
 
-    def avals(self, specs: Sequence[Any]) -> list[jax.ShapeDtypeStruct]:
+    def avals(self, specs: Sequence[TensorSpec]) -> list[jax.ShapeDtypeStruct]:
         """What JAX traces the function with."""
         wide = self.wide(specs)
         return [
@@ -114,9 +114,9 @@ class Function:
         ]  # fmt: skip
 
     def _trace(self, specs: tuple[TensorSpec, ...]) -> Traced:
-        structures: list[Any] = []
+        structures: list[jax.tree_util.PyTreeDef] = []
 
-        def flat(*arrays: Any) -> list[Any]:
+        def flat(*arrays: jax.Array) -> list[jax.Array]:
             leaves, structure = jax.tree.flatten(self.call(*arrays))
             structures.append(structure)
             return [jnp.asarray(leaf) for leaf in leaves]
@@ -161,7 +161,7 @@ class Function:
             taken.append(place)
         return tuple(taken)
 
-    def failed(self, error: Exception, specs: Sequence[Any]) -> KernelError:
+    def failed(self, error: Exception, specs: Sequence[TensorSpec]) -> KernelError:
         """What is raised where the function raises ``error``."""
         lines = traceback.extract_tb(error.__traceback__)
         inner = [line for line in lines if _is_kernels(line.filename)]
@@ -169,7 +169,7 @@ class Function:
         what = f"the kernel failed{where}: {type(error).__name__}: {str(error).strip()}"
         return KernelError(self._text(what, specs, self.hint))
 
-    def _text(self, what: str, specs: Sequence[Any], hint: str = "") -> str:
+    def _text(self, what: str, specs: Sequence[TensorSpec], hint: str = "") -> str:
         operands = [str(spec) for spec in specs]
         return describe(what, operator=self.name, operands=operands, source=user_line(), hint=hint)
 
@@ -185,7 +185,6 @@ def _narrow(dtype: str, wide: bool) -> str:
     return dtype if wide or not dtype.endswith("64") else dtype.replace("64", "32")
 
 
-def spec_of(value: Any) -> TensorSpec:
+def spec_of(tensor: torch.Tensor) -> TensorSpec:
     """Shape and dtype of a tensor, fake ones too."""
-    tensor: torch.Tensor = value
     return TensorSpec(str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape))

@@ -336,5 +336,5 @@ class _Call:
         slot = self.node.slot_of(place)
         return known if slot is None else int(self._words(np.int64)[slot])
 
-    def _words(self, dtype: Any) -> np.ndarray:
+    def _words(self, dtype: type[np.generic]) -> np.ndarray:
         return np.frombuffer(self.scalars, dtype)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import ml_dtypes  # noqa: F401  (registers bfloat16 and the float8 types with NumPy)
 import numpy as np
@@ -79,10 +78,10 @@ class Gap:
     total: int
     absolute: float
     absolute_index: tuple[int, ...]
-    absolute_values: tuple[Any, Any]
+    absolute_values: tuple[complex, complex]
     relative: float
     relative_index: tuple[int, ...]
-    relative_values: tuple[Any, Any]
+    relative_values: tuple[complex, complex]
 
 
 def tolerances(dtype: str, rtol: float | None, atol: float | None) -> tuple[float, float]:
@@ -196,7 +195,7 @@ class Difference:
             + self._pair(found.relative_values),
         )
 
-    def _pair(self, values: tuple[Any, Any]) -> str:
+    def _pair(self, values: tuple[complex, complex]) -> str:
         return ", ".join(
             f"{value!r} on {name}" for value, name in zip(values, self.backends, strict=True)
         )

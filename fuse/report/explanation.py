@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any, final
 
+from fuse.engine.executables import Found
+from fuse.engine.runnable import Runnable
 from fuse.engine.timeline import Timeline, recording
+from fuse.plan.plan import PlannedChunk
 from fuse.plan.repeats import find_repeats
 from fuse.report.explain_full import full_text
 from fuse.report.explain_html import page
@@ -122,7 +125,7 @@ def _grown(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:
     return {key: count for key, count in grown.items() if count}
 
 
-def _trace(number: int, reason: str, runnable: Any, timeline: Timeline) -> dict[str, Any]:
+def _trace(number: int, reason: str, runnable: Runnable, timeline: Timeline) -> dict[str, Any]:
     plan = runnable.plan
     layouts = plan.trace.layouts()
     of_this = [event for event in timeline.events if event.trace == number]
@@ -147,7 +150,7 @@ def _trace(number: int, reason: str, runnable: Any, timeline: Timeline) -> dict[
 
 
 def _chunk(
-    number: int, piece: Any, found: Any, layouts: dict[int, Layout], seconds: float
+    number: int, piece: PlannedChunk, found: Found, layouts: dict[int, Layout], seconds: float
 ) -> dict[str, Any]:
     inputs = [_value(leaf.value, layouts) for leaf in piece.inputs]
     outputs = [_value(value, layouts) for value in piece.outputs]

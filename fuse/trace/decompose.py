@@ -58,7 +58,7 @@ def spec_of(tensor: torch.Tensor) -> TensorSpec:
 
 
 def decompose(
-    overload: Any,
+    overload: torch._ops.OpOverload,
     tensors: list[torch.Tensor],
     call: Callable[[list[torch.Tensor]], Any],
     has_rule: Callable[[str], bool],
@@ -116,7 +116,7 @@ class _Reader:
         self.count += 1
         return self.count - 1
 
-    def _number(self, ref: Any) -> int:
+    def _number(self, ref: object) -> int:
         if not isinstance(ref, Ref):
             raise CannotDecompose(f"{self.name} returns a number")
         return ref.index
@@ -151,7 +151,9 @@ class _Reader:
         )
         self.numbers[node] = numbers if isinstance(value, (list, tuple)) else numbers[0]
 
-    def _arguments(self, target: Any, node: torch.fx.Node) -> tuple[tuple[Any, ...], Any]:
+    def _arguments(
+        self, target: torch._ops.OpOverload, node: torch.fx.Node
+    ) -> tuple[tuple[Any, ...], Any]:
         positional: list[Any] = []
         keyword: list[tuple[str, Any]] = []
         for index, argument in enumerate(target._schema.arguments):

@@ -13,17 +13,7 @@ import torch
 
 from fuse.errors import VerifyError
 from fuse.trace.bind import bind
-from fuse.trace.node import (
-    Arg,
-    DtypeArg,
-    HostArg,
-    Node,
-    NumberArg,
-    Operand,
-    Output,
-    TensorArg,
-    Write,
-)
+from fuse.trace.node import DtypeArg, HostArg, Node, NumberArg, Operand, Output, TensorArg, Write
 
 V = TypeVar("V")
 """What stands for a buffer's value."""
@@ -96,7 +86,7 @@ class Arguments(ABC):
         """The number of an argument."""
         return value.number
 
-    def _resolved(self, value: Arg) -> Any:
+    def _resolved(self, value: Any) -> Any:
         if isinstance(value, TensorArg):
             return self.tensor(self.node.operands[value.index])
         if isinstance(value, NumberArg):

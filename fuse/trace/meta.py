@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from types import FunctionType
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import _meta_registrations as inference
@@ -32,11 +32,12 @@ _REPLACED = frozenset(
         "max_unpool2d",
     }
 )
-_TABLE: dict[str, Callable[..., Any]] = {}
+Function = TypeVar("Function", bound=Callable[..., object])
+_TABLE: dict[str, Callable[..., object]] = {}
 
 
-def _meta(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+def _meta(*names: str) -> Callable[[Function], Function]:
+    def register(function: Function) -> Function:
         _TABLE.update(dict.fromkeys(names, function))
         return function
 
@@ -155,7 +156,7 @@ _as_on_cpu = dict(vars(inference), device_hint=lambda _: "cpu")
 it gives the results of Fourier transforms the strides that the CPU's have."""
 
 
-def _rebind(name: str) -> Callable[..., Any]:
+def _rebind(name: str) -> Callable[..., object]:
     own = inspect.unwrap(getattr(inference, name))
     function = FunctionType(own.__code__, _as_on_cpu, name, own.__defaults__, own.__closure__)
     function.__kwdefaults__ = own.__kwdefaults__
@@ -204,7 +205,7 @@ def _max_unpool2d(
     return result.contiguous(memory_format=suggest_memory_format(self))
 
 
-def replaced() -> dict[str, Callable[..., Any]]:
+def replaced() -> dict[str, Callable[..., object]]:
     """By overload, the inference that stands in for PyTorch's own where that does not cover it."""
     tables = _TABLE | meta_products.TABLE
     return {name: tables[name] for name in _REPLACED if name in tables}

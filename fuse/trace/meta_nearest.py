@@ -23,7 +23,7 @@ def _for_any_batch(own: Callable[..., torch.Tensor]) -> Callable[..., torch.Tens
     return infer
 
 
-TABLE: dict[str, Callable[..., Any]] = {
+TABLE: dict[str, Callable[..., object]] = {
     f"{prefix}{dims}d": _for_any_batch(getattr(inference, f"upsample_nearest{dims}d"))
     for prefix in ("upsample_nearest", "_upsample_nearest_exact")
     for dims in (1, 2)

@@ -23,7 +23,7 @@ _FUNCTIONAL = {
 }
 
 
-def _inference(name: str, functional: str) -> Callable[..., Any]:
+def _inference(name: str, functional: str) -> Callable[..., object]:
     names = [a.name for a in find_overload(name)._schema.arguments if is_out(a)]
 
     def infer(*args: Any, **kwargs: Any) -> Any:
@@ -39,7 +39,7 @@ def _inference(name: str, functional: str) -> Callable[..., Any]:
     return infer
 
 
-TABLE: dict[str, Callable[..., Any]] = {
+TABLE: dict[str, Callable[..., object]] = {
     name: _inference(name, functional) for name, functional in _FUNCTIONAL.items()
 }
 

@@ -7,7 +7,6 @@ another dtype, whose dtype it takes for a factor.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 
@@ -75,7 +74,7 @@ def _baddbmm_dtype(
     return made
 
 
-TABLE: dict[str, Callable[..., Any]] = {
+TABLE: dict[str, Callable[..., object]] = {
     "_grouped_mm": _grouped_mm,
     "baddbmm.dtype": _baddbmm_dtype,
 }

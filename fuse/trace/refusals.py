@@ -15,7 +15,7 @@ import torch
 from fuse.trace.bind import bind, named
 from fuse.trace.cpu_probe import probe
 from fuse.trace.functional import base_name, find_overload, is_out, schema_of
-from fuse.trace.node import HostArg, Node, NumberArg, Operand, TensorArg
+from fuse.trace.node import Arg, HostArg, Node, NumberArg, Operand, TensorArg
 from fuse.trace.operators import operator
 from fuse.trace.probe_call import call, read
 from fuse.trace.promote import promoted_operands, result_type
@@ -113,32 +113,32 @@ def _dtype(node: Node, argument: object) -> str | None:
     return argument.dtype if isinstance(argument, HostArg) else None
 
 
-def _uniform(node: Node, arguments: list[Any]) -> str | None:
+def _uniform(node: Node, arguments: list[Arg]) -> str | None:
     ends = [a.number for a in arguments if isinstance(a, NumberArg)]
     return "from exceeds to" if len(ends) == 2 and ends[0] > ends[1] else None
 
 
-def _random(node: Node, arguments: list[Any]) -> str | None:
+def _random(node: Node, arguments: list[Arg]) -> str | None:
     ends = [a.number for a in arguments if isinstance(a, NumberArg)]
     return "from is not below to" if len(ends) == 2 and ends[0] >= ends[1] else None
 
 
-def _sum(node: Node, arguments: list[Any]) -> str | None:
+def _sum(node: Node, arguments: list[Arg]) -> str | None:
     boolean = named(node).get("alpha") is True
     return "alpha is a boolean" if boolean and result_view(node).dtype != "bool" else None
 
 
-def _difference(node: Node, arguments: list[Any]) -> str | None:
+def _difference(node: Node, arguments: list[Arg]) -> str | None:
     boolean = any(_dtype(node, argument) == "bool" for argument in arguments[:2])
     return "it subtracts booleans" if boolean else _sum(node, arguments)
 
 
-def _masked_scatter(node: Node, arguments: list[Any]) -> str | None:
+def _masked_scatter(node: Node, arguments: list[Arg]) -> str | None:
     mask = _view(node, arguments[1])
     return "the mask is not boolean" if mask is not None and mask.dtype != "bool" else None
 
 
-def _index_add(node: Node, arguments: list[Any]) -> str | None:
+def _index_add(node: Node, arguments: list[Arg]) -> str | None:
     self, source = _view(node, arguments[0]), _view(node, arguments[3])
     if self is None or source is None or len(self.shape) == len(source.shape):
         return None
@@ -160,7 +160,7 @@ def _multinomial(node: Node, arguments: list[Any]) -> str | None:
     return "more than 2**24 categories" if many else None
 
 
-def _bucketize(node: Node, arguments: list[Any]) -> str | None:
+def _bucketize(node: Node, arguments: list[Arg]) -> str | None:
     boundaries = _view(node, arguments[1])
     flat = boundaries is None or len(boundaries.shape) == 1
     return None if flat else "the boundaries are not one row"

@@ -55,5 +55,5 @@ class CpuPlatform(Platform):
     ) -> jax.Array | None:
         return updates.written(base, view, value, offset) if kernels.known() else None
 
-    def options(self, lowered: Any) -> dict[str, str | bool] | None:  # noqa: D102
+    def options(self, lowered: jax.stages.Lowered) -> dict[str, str | bool] | None:  # noqa: D102
         return options.cpu_options(lowered)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import jax
 import numpy as np
@@ -112,7 +111,7 @@ def function(
 
 def _emitted(
     chunk: Chunk, platform: Platform, decompositions: Decompositions
-) -> Callable[..., tuple[Any, ...]]:
+) -> Callable[..., tuple[jax.Array, ...]]:
     added, batched = joined_products(chunk)
     order = ordered(chunk, [*added, *batched])
     setting = Setting(platform, decompositions.get, scopes=platform.name != "cpu")
@@ -120,8 +119,11 @@ def _emitted(
 
 
 def lowered(
-    joined: Joined, platform: Platform, decompositions: Decompositions, devices: Sequence[Any]
-) -> Any:
+    joined: Joined,
+    platform: Platform,
+    decompositions: Decompositions,
+    devices: Sequence[jax.Device],
+) -> jax.stages.Lowered:
     """What ``jax.jit`` lowers the step to, for these devices in the order of their ranks."""
     ranks = len(devices)
     mesh = Mesh(np.array(devices), (AXIS,))

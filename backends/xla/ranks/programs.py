@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import jax
 import jax.numpy as jnp
@@ -91,7 +91,7 @@ _PAIRS: Final[dict[str, Callable[[Array, Array], Array]]] = {
     "bor": jnp.bitwise_or,
     "bxor": jnp.bitwise_xor,
 }
-_OF_XLA: Final[dict[str, Callable[..., Any]]] = {
+_OF_XLA: Final[dict[str, Callable[..., Array]]] = {
     "sum": lax.psum,
     "avg": lax.psum,
     "min": lax.pmin,
@@ -136,7 +136,7 @@ def _bits(value: Array) -> Array | None:
     return lax.bitcast_convert_type(value, f"uint{min(8 * value.dtype.itemsize, 32)}")
 
 
-def _from_bits(bits: Array, dtype: Any) -> Array:
+def _from_bits(bits: Array, dtype: jax.typing.DTypeLike) -> Array:
     if dtype == jnp.bool_:
         return bits.astype(jnp.bool_)
     return lax.bitcast_convert_type(bits, dtype)

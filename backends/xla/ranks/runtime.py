@@ -31,7 +31,9 @@ MOST_PROGRAMS = 1024
 class Runtime:
     """This process's place among those that run one program together."""
 
-    def __init__(self, client: Any, devices: Sequence[Any], own: Any, home: Any) -> None:
+    def __init__(
+        self, client: Any, devices: Sequence[jax.Device], own: jax.Device, home: jax.Device
+    ) -> None:
         """``devices`` by process; ``own`` of them is this one's, ``home`` the one of ``tpu:0``."""
         self._client, self._devices, self._own, self._home = client, devices, own, home
 
@@ -109,7 +111,7 @@ class Runtime:
         """The programs of some of the processes, in this order."""
         return Group(self, [self._devices[process] for process in processes])
 
-    def joined(self, step: Joined) -> Callable[[Sequence[Any]], list[jax.Array]]:
+    def joined(self, step: Joined) -> Callable[[Sequence[jax.Array | np.ndarray]], list[jax.Array]]:
         """A step's program, compiled: a function of words and inputs, in order, that all processes
         call together. Given are host arrays, or results, which are shards of the runtime's.
         """
@@ -119,14 +121,14 @@ class Runtime:
         sharding = NamedSharding(Mesh(np.array(self._devices), (AXIS,)), PartitionSpec(AXIS))
         ranks = len(self._devices)
 
-        def shard(array: Any) -> jax.Array:
+        def shard(array: jax.Array | np.ndarray) -> jax.Array:
             if isinstance(array, jax.Array) and array.sharding == sharding:
                 return array
             own = dispatch.placed(np.asarray(array)[None], self._own)
             shape = (ranks, *array.shape)
             return jax.make_array_from_single_device_arrays(shape, sharding, [own])
 
-        def run(given: Sequence[Any]) -> list[jax.Array]:
+        def run(given: Sequence[jax.Array | np.ndarray]) -> list[jax.Array]:
             with jax.enable_x64(True):
                 return list(compiled(*map(shard, given)))
 
@@ -139,11 +141,11 @@ class Runtime:
         return found
 
     @property
-    def own(self) -> Any:
+    def own(self) -> jax.Device:
         """This process's device among those of the runtime."""
         return self._own
 
-    def inward(self, value: Any) -> jax.Array:
+    def inward(self, value: jax.Array | np.ndarray) -> jax.Array:
         """An array of the device, or host memory, as one of the runtime's."""
         if isinstance(value, jax.Array) and self._own is self._home:
             return value
@@ -165,7 +167,7 @@ def _note(*_: object) -> None:
 class Group:
     """Final. The programs of one process group."""
 
-    def __init__(self, runtime: Runtime, devices: Sequence[Any]) -> None:
+    def __init__(self, runtime: Runtime, devices: Sequence[jax.Device]) -> None:
         """``devices`` are the members', in the order of their ranks."""
         self._runtime = runtime
         mesh = Mesh(np.array(devices), (AXIS,))
@@ -176,7 +178,7 @@ class Group:
         self._compiled = functools.lru_cache(MOST_PROGRAMS)(self._compile)
         self.on_cpu = devices[0].platform == "cpu"
 
-    def run(self, form: Form, given: Sequence[Any]) -> list[jax.Array]:
+    def run(self, form: Form, given: Sequence[jax.Array | np.ndarray]) -> list[jax.Array]:
         """Run a collective's program with every other rank; the results, flat, on the device.
 
         ``given`` are flat arrays or host memory; none where only the root has sources.
@@ -192,7 +194,7 @@ class Group:
             results = self._compiled(form)(*shards)
             return [self._runtime.outward(result.addressable_data(0)) for result in results]
 
-    def _compile(self, form: Form) -> Any:
+    def _compile(self, form: Form) -> jax.stages.Compiled:
         spec = PartitionSpec(AXIS)
         mapped = jax.shard_map(
             program(form), mesh=self._mesh, in_specs=spec, out_specs=spec, check_vma=False

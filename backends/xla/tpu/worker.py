@@ -74,7 +74,7 @@ class Compiler:
         program, passing = lowered(chunk, self.platform, self.decompositions, self.devices[0])
         with jax.enable_x64(True):
             compiled = program.compile(self.platform.options(program))
-        executable = compiled.runtime_executable()
+        executable: Any = compiled.runtime_executable()
         return estimate(compiled, time.perf_counter() - started), stored(
             passing, executable.serialize()
         )

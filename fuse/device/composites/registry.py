@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TypeVar
 
 import torch
 
-KERNELS: dict[str, Callable[..., Any]] = {}
+Function = TypeVar("Function", bound=Callable[..., object])
+KERNELS: dict[str, Callable[..., object]] = {}
 IMPLICIT: set[str] = set()
 """Kernels that autograd sees through: it differentiates their parts."""
 
@@ -17,10 +18,10 @@ def cpp_name(dtype: torch.dtype) -> str:
     return torch.empty(0, dtype=dtype).type().removeprefix("torch.").removesuffix("Tensor")
 
 
-def kernel(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def kernel(*names: str) -> Callable[[Function], Function]:
     """Register a function as the device's kernel of these overloads; twice is an error."""
 
-    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+    def register(function: Function) -> Function:
         for name in names:
             if name in KERNELS:
                 raise ValueError(f"operator aten::{name} has two kernels")
@@ -30,7 +31,7 @@ def kernel(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return register
 
 
-def implicit(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def implicit(*names: str) -> Callable[[Function], Function]:
     """``kernel`` for operators that PyTorch has no derivative of: views, mostly."""
     IMPLICIT.update(names)
     return kernel(*names)
