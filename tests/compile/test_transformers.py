@@ -11,6 +11,7 @@ import torch
 
 import fuse
 from tests.compile.harness import calls_of
+from tests.lanes import only_in
 
 transformers = pytest.importorskip("transformers", reason="needs transformers: pip install it")
 
@@ -139,6 +140,7 @@ def test_losses_and_gradients_are_the_cpus(name: str):
         )
 
 
+@only_in("compiled", "accelerator", reason="counts what is compiled")
 @pytest.mark.parametrize("name", ["LlamaForCausalLM", "GPT2LMHeadModel"])
 def test_generation_with_a_static_cache_gives_the_cpus_tokens(name: str):
     model = built(name).eval()

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 import fuse
 from fuse import versions
 from tests.device.helpers import DEVICE
+from tests.lanes import only_in
 
 CPU = torch.device("cpu")
 Call = Callable[[torch.Tensor, Any], torch.Tensor]
@@ -169,6 +170,7 @@ def test_numbers_past_int64_are_recorded() -> None:
     assert fuse.stats()["host_fallbacks"] == {}
 
 
+@only_in("compiled", "accelerator", reason="counts what is compiled")
 def test_integers_within_vary_without_compiling() -> None:
     x = torch.tensor([1, 2], device=DEVICE)
     for number in range(3):

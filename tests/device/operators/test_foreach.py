@@ -10,6 +10,7 @@ import torch
 
 import fuse
 from tests.device.helpers import DEVICE, run
+from tests.lanes import only_in
 
 CPU = torch.device("cpu")
 Tensors = list[torch.Tensor]
@@ -101,6 +102,7 @@ def test_views_of_one_tensor_are_written_in_order():
         assert written(DEVICE) == written(CPU)
 
 
+@only_in("compiled", "accelerator", reason="counts what is compiled")
 def test_a_changing_number_makes_nothing_new():
     x = [tensor.to(DEVICE) for tensor in tensors(0)]
     for step in range(6):
