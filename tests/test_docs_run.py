@@ -37,6 +37,7 @@ def run(text: str, path: Path, names: dict[str, object]) -> str:
 
 @pytest.mark.parametrize(("name", "outputs"), [("index", 2), ("train", 5), ("serve", 2)])
 def test_a_page_runs_as_one_program(name: str, outputs: int, tmp_path: Path) -> None:
+    fuse.reset_stats()  # of tests before, which the pages' counts are not about
     names: dict[str, object] = {}
     printed, compared = "", 0
     for number, (language, text) in enumerate(BLOCK.findall((DOCS / f"{name}.md").read_text())):
