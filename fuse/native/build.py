@@ -9,6 +9,7 @@ whole library and a killed build leaves nothing in the way of the next one.
 from __future__ import annotations
 
 import fcntl
+import functools
 import hashlib
 import importlib.machinery
 import importlib.metadata
@@ -126,15 +127,24 @@ class Library:
         return self._named([torch_version, str(sysconfig.get_config_var("SOABI")), self.interface])
 
     def _named(self, versions: list[str]) -> str:
-        digest = hashlib.sha256()
-        parts = [sysconfig.get_platform(), *versions]
-        for folder in (self.sources, HEADERS):
-            files = (path for path in folder.rglob("*.*") if path.suffix in (".cpp", ".h"))
-            for path in sorted(files):
-                parts += [str(path.relative_to(folder)), path.read_text()]
-        for part in parts:
-            digest.update(f"{len(part)}:{part}".encode())
-        return digest.hexdigest()[:24]
+        return _hash([sysconfig.get_platform(), *versions, _sources(self.sources)])[:24]
+
+
+@functools.cache
+def _sources(folder: Path) -> str:
+    """A hash of a folder's C++ and what all share; read once a process, which takes some 8 ms."""
+    parts: list[str] = []
+    for one in (folder, HEADERS):
+        for path in sorted(path for path in one.rglob("*.*") if path.suffix in (".cpp", ".h")):
+            parts += [str(path.relative_to(one)), path.read_text()]
+    return _hash(parts)
+
+
+def _hash(parts: list[str]) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(f"{len(part)}:{part}".encode())
+    return digest.hexdigest()
 
 
 def load_module(name: str, library: Library) -> ModuleType:
@@ -167,7 +177,7 @@ def _build(library: Library, target: Path) -> Path:
 
 def _build_alone(library: Library, target: Path) -> None:
     other = f"what the wheel brings is for another PyTorch than {torch.__version__}: "
-    why = other if SHIPPED.exists() else ""
+    why = other if SHIPPED.exists() and not library.shipped().exists() else ""
     what = f"building {library.label}, once, about half a minute ..."
     print(f"fuse: {why}{what}", file=sys.stderr)
     started = time.perf_counter()

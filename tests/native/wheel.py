@@ -14,6 +14,7 @@ import sysconfig
 import tempfile
 import venv
 import zipfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 PROGRAM = """
@@ -30,7 +31,8 @@ print("computes")
 def main() -> int:
     """0 if the wheel holds what it should, and a program runs from it."""
     parser = argparse.ArgumentParser(prog="python -m tests.native.wheel", description=__doc__)
-    wheel = parser.add_argument("wheel", type=Path) and parser.parse_args().wheel.resolve()
+    parser.add_argument("wheel", type=Path)
+    wheel = parser.parse_args().wheel.resolve()
     names = zipfile.ZipFile(wheel).namelist()
     assert sum(name.startswith("fuse/native/shipped/") for name in names) == 3, names
     assert any(name.endswith("licenses/LICENSE") for name in names), "no LICENSE"
@@ -62,12 +64,12 @@ def check_installed(wheel: Path, folder: Path) -> None:
     print(f"{wheel.name}: runs without a compiler")
 
 
-def run(command: list[object], folder: Path, environment: object) -> str:
+def run(command: Sequence[str | Path], folder: Path, environment: Mapping[str, str]) -> str:
     """What a command prints, on both streams; shows it where the command fails."""
     done = subprocess.run(
-        [str(part) for part in command],
+        command,
         cwd=folder,
-        env=dict(environment),  # type: ignore[call-overload]
+        env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
