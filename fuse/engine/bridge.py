@@ -114,6 +114,9 @@ class Bridge(Protocol):
     ) -> Description | None:
         """A call that was never seen; ``None`` sends it to the host."""
 
+    def prepare_inference(self) -> None:
+        """Import what PyTorch's shape inference in Python takes; once, before its first call."""
+
     def generalise(self, node: Node, place: int, /) -> Bounds | None:
         """Within which bounds a number of a call may vary; ``None`` where it must not."""
 

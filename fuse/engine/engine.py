@@ -6,6 +6,7 @@ seen, to plan a trace it has never cut, and once a chunk to run it.
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import wait
@@ -304,6 +305,11 @@ class Engine:
             text = describe(f"a chunk failed while running: {error}")
             raise failure(self.backend, text, error) from error
         return found.reshape(-1).view(np.uint8)
+
+    def prepare_inference(self) -> None:
+        """Import what PyTorch's shape inference in Python takes."""
+        # Here, at the first operator that needs it: sympy comes with it, 0.2 to 0.4 s.
+        importlib.import_module("torch.fx.experimental.symbolic_shapes")
 
     def wait(self) -> None:
         """Return once everything handed on so far has been computed."""

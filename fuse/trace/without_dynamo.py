@@ -4,8 +4,6 @@ The references of elementwise operators, ``torch._refs``, are wrapped by
 ``torch._disable_dynamo``, which imports ``torch._dynamo`` when such a reference is first called:
 0.9 s and 60 MB at a program's first recorded addition, and an import that an interrupt can leave
 half done. Until the device is registered with Dynamo the wrapped functions are called as they are.
-Their own imports, of sympy and symbolic shapes (0.4 s), are made here,
-where the device starts.
 """
 
 from __future__ import annotations
@@ -14,11 +12,9 @@ import sys
 from collections.abc import Iterator
 from types import FunctionType
 
-import sympy  # noqa: F401  (see above)
 import torch._refs.linalg
 import torch._refs.nn.functional
 import torch._refs.special
-import torch.fx.experimental.symbolic_shapes
 from torch._decomp import global_decomposition_table
 
 _MODULES = (torch._refs, torch._refs.linalg, torch._refs.nn.functional, torch._refs.special)

@@ -59,7 +59,7 @@ void warn_of_resize(const OpInfo& info, const at::Tensor& out, c10::IntArrayRef 
     return;
   }
   TORCH_WARN(
-      "The number of elements in the out tensor of shape ",
+      kResizedByArange,
       out.sizes(),
       " is ",
       out.numel(),

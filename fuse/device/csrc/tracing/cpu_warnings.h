@@ -11,6 +11,7 @@
 namespace fuse {
 
 constexpr std::string_view kResized = "An output with one or more elements was resized";
+constexpr std::string_view kResizedByArange = "The number of elements in the out tensor of shape ";
 
 // While one lives, warnings of this thread that begin so are dropped, any where `beginning` is
 // empty. Inference resizes tensors of its own, and kernels are asked about calls that they do not

@@ -11,8 +11,10 @@
 
 #include "runtime/device_index.h"
 #include "runtime/python_bridge.h"
+#include "runtime/signal_hold.h"
 #include "tracing/cpu_layouts.h"
 #include "tracing/cpu_warnings.h"
+#include "tracing/structured_meta.h"
 #include "tracing/tensors_in.h"
 
 namespace fuse {
@@ -117,14 +119,36 @@ std::optional<Result> result_of(
   return result;
 }
 
-Refusal run_on_meta(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+// What PyTorch's inference in Python would import when first called. Under the recorder's lock.
+void prepare_inference() {
+  static bool prepared = false;
+  if (!prepared) {
+    const GilGuard gil;
+    call_engine("prepare_inference", pack());
+    prepared = true;
+  }
+}
+
+Refusal run_on_meta(const c10::OperatorHandle& op, const OpInfo& info, torch::jit::Stack& stack) {
+  const c10::KernelFunction* const structured = structured_meta(info.name);
+  // An interrupt in Python's would leave its imports half done, or be taken for a refusal.
+  const SignalHold hold(structured == nullptr);
+  if (structured == nullptr) {
+    prepare_inference();
+  }
   std::string why;
   try {
     c10::impl::ExcludeDispatchKeyGuard below_autograd(
         c10::autograd_dispatch_keyset_with_ADInplaceOrView);
     const DroppedWarnings resized(kResized);
-    // The computed dispatch table, so that PyTorch's composite kernels count as well.
-    op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &stack);
+    const DroppedWarnings resized_by_arange(kResizedByArange);
+    const c10::DispatchKeySet meta(c10::DispatchKey::Meta);
+    if (structured != nullptr) {
+      structured->callBoxed(op, meta, &stack);
+    } else {
+      // The computed dispatch table, so that PyTorch's composite kernels count as well.
+      op.redispatchBoxed(meta, &stack);
+    }
     return std::nullopt;
   } catch (python_error& error) {
     // A meta kernel in Python failed; an interrupt that met it there is the user's.
@@ -204,7 +228,7 @@ Refusal infer_anew(TrieNode& node, const CallKey& key, const BoxedCall& call) {
     stack.push_back(to_meta(value));
   }
   const torch::jit::Stack meta_arguments = stack;
-  if (Refusal refusal = run_on_meta(call.op, stack)) {
+  if (Refusal refusal = run_on_meta(call.op, call.info, stack)) {
     return refusal;
   }
   size_as_on_cpu(call.info, meta_arguments, stack);
