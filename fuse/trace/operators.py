@@ -82,6 +82,7 @@ def _drawn(numbers: tuple[str, ...] = ()) -> Operator:
 
 
 OPERATORS: Final[dict[str, Operator]] = {
+    "_amp_update_scale": Operator(numbers=("growth_interval",)),
     "_embedding_bag": Operator(helpers_differ=True),
     "_embedding_bag_forward_only": Operator(helpers_differ=True),
     "_grouped_mm": Operator(undefined_rows=True),

@@ -24,6 +24,7 @@ import fuse.backends.xla.rules
 from fuse.backends.xla.platform import Platform
 from fuse.backends.xla.rules import registry
 from fuse.backends.xla.rules.registry import STATIC_SCALARS, RuleContext, Unsupported
+from fuse.trace.evaluate import flatten
 from fuse.trace.spec import TensorSpec
 
 DROPPED = {"layout", "device", "pin_memory", "memory_format", "generator", "out", "non_blocking"}
@@ -198,9 +199,7 @@ def run(name: str, *args: Any, **kwargs: Any) -> tuple[list[Any], list[torch.Ten
             return RULES[name](context, *bound["p"], **bound["k"])
 
         result = jax.jit(call)(dynamic)
-    results = [
-        r for r in (result if isinstance(result, (list, tuple)) else [result]) if r is not None
-    ]
+    results = [one for one in flatten(result) if one is not None]
     assert len(results) == len(flat), f"{name}: {len(results)} results, expected {len(flat)}"
     for array, want in zip(results, spec, strict=True):
         assert array.shape == want.shape, f"{name}: shape {array.shape}, expected {want}"

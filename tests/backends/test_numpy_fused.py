@@ -1,4 +1,4 @@
-"""NumPy's rules of fused optimizer steps and of the CTC loss: XLA's cases."""
+"""NumPy's rules of fused optimizer steps, scaled gradients and the CTC loss: XLA's cases."""
 
 from __future__ import annotations
 
@@ -9,4 +9,4 @@ adopt(test_rules_fused, globals())
 
 
 def test_every_rule_is_called() -> None:
-    assert unreached("fused_optimizers", "ctc") == set()
+    assert unreached("amp", "fused_optimizers", "ctc") == set()

@@ -1,4 +1,4 @@
-"""The rules of fused optimizer steps and of the CTC loss agree with PyTorch's CPU."""
+"""Rules of fused optimizer steps, scaled gradients and the CTC loss agree with PyTorch's CPU."""
 
 from __future__ import annotations
 
@@ -94,6 +94,26 @@ def test_adagrad(name: str, rate: Any, extra: dict[str, Any]) -> None:
     check_step(name, lists, lr=rate, **(ADAGRAD | extra))
 
 
+@pytest.mark.parametrize("value", [1.0, math.inf, -math.inf, math.nan])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_gradients_are_unscaled_and_checked(dtype: torch.dtype, value: float) -> None:
+    grads = [torch.tensor([3.0, 1.7], dtype=dtype), torch.tensor([[value]], dtype=dtype)]
+    arguments = grads, torch.zeros(1), torch.tensor([0.3])
+    found, wanted = run("_amp_foreach_non_finite_check_and_unscale", *arguments)
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, other, equal_nan=True)
+
+
+@pytest.mark.parametrize("scale", [1024.0, 3e38])
+@pytest.mark.parametrize("steps_before", [0, 1])
+@pytest.mark.parametrize("found_inf", [0.0, 1.0])
+def test_the_scale_of_gradients_moves(scale: float, steps_before: int, found_inf: float) -> None:
+    state = torch.tensor([scale]), torch.tensor([steps_before], dtype=torch.int32)
+    arguments = *state, torch.tensor([found_inf]), 2.0, 0.5, 2
+    found, wanted = run("_amp_update_scale", *arguments)
+    assert [one.tolist() for one in found] == [one.tolist() for one in wanted]
+
+
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("zero_infinity", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -119,4 +139,4 @@ def test_ctc(packed: bool, zero_infinity: bool, dtype: torch.dtype) -> None:
 
 
 def test_every_rule_is_reached() -> None:
-    assert unreached("fused_optimizers", "ctc") == set()
+    assert unreached("amp", "fused_optimizers", "ctc") == set()

@@ -2,6 +2,7 @@
 
 import fuse.backends.numpy.rules.activation  # noqa: F401
 import fuse.backends.numpy.rules.adaptive_pooling  # noqa: F401
+import fuse.backends.numpy.rules.amp  # noqa: F401
 import fuse.backends.numpy.rules.arithmetic  # noqa: F401
 import fuse.backends.numpy.rules.attention  # noqa: F401
 import fuse.backends.numpy.rules.batch_norm  # noqa: F401

@@ -2,6 +2,7 @@
 
 import fuse.backends.xla.rules.activation  # noqa: F401
 import fuse.backends.xla.rules.adaptive_pooling  # noqa: F401
+import fuse.backends.xla.rules.amp  # noqa: F401
 import fuse.backends.xla.rules.arithmetic  # noqa: F401
 import fuse.backends.xla.rules.attention  # noqa: F401
 import fuse.backends.xla.rules.batch_norm  # noqa: F401
