@@ -44,7 +44,7 @@ def main() -> int:
 
 
 def check_installed(wheel: Path, folder: Path) -> None:
-    """Run a program and the command ``fuse doctor`` from the wheel, without g++ on the PATH."""
+    """Run a program, ``fuse doctor`` and a short ``fuse demo`` from the wheel, without g++ there."""
     venv.create(folder / "env", with_pip=True)
     python = folder / "env/bin/python"
     site = next((folder / "env/lib").glob("python*/site-packages"))
@@ -61,6 +61,9 @@ def check_installed(wheel: Path, folder: Path) -> None:
     assert "computes" in said and "building" not in said, said
     said = run([folder / "env/bin/fuse", "doctor"], folder, alone)
     assert "everything is in order" in said and "shipped" in said, said
+    steps = "--digits-steps", "20", "--chargpt-steps", "20", "--output", folder
+    said = run([folder / "env/bin/fuse", "demo", *steps], folder, alone)
+    assert said.count("held-out loss") == 1 and "building" not in said, said
     print(f"{wheel.name}: runs without a compiler")
 
 
