@@ -192,7 +192,7 @@ def _start() -> None:
     native.set_mode(MODES[instance.mode])
     native.set_limit(instance.max_operations)
     bound_uncompiled(native, instance)
-    native.set_memory_bounds(*instance.memory_bounds())
+    native.set_memory_bounds(*instance.memory.bounds())
     _keep_interrupts(native, instance.backend.collector())
     started = begin(native, instance)
     started.libraries.append(meta.register())
@@ -225,7 +225,7 @@ def switch_backend(name: str) -> None:
         core().forget()
         engine().switch(name)
         bound_uncompiled(core(), engine())
-        core().set_memory_bounds(*engine().memory_bounds())
+        core().set_memory_bounds(*engine().memory.bounds())
 
 
 def forget() -> None:

@@ -18,6 +18,37 @@ import torch
 from torch.storage import _dtype_to_storage_type_map
 
 from fuse.device import lazy, unused
+from fuse.device import memory as memory
+from fuse.device.memory import (
+    empty_cache as empty_cache,
+)
+from fuse.device.memory import (
+    max_memory_allocated as max_memory_allocated,
+)
+from fuse.device.memory import (
+    max_memory_reserved as max_memory_reserved,
+)
+from fuse.device.memory import (
+    mem_get_info as mem_get_info,
+)
+from fuse.device.memory import (
+    memory_allocated as memory_allocated,
+)
+from fuse.device.memory import (
+    memory_reserved as memory_reserved,
+)
+from fuse.device.memory import (
+    memory_stats as memory_stats,
+)
+from fuse.device.memory import (
+    memory_summary as memory_summary,
+)
+from fuse.device.memory import (
+    reset_accumulated_memory_stats as reset_accumulated_memory_stats,
+)
+from fuse.device.memory import (
+    reset_peak_memory_stats as reset_peak_memory_stats,
+)
 
 Which = torch.device | str | int | None
 """How a device is said; ``None`` is the current one."""
@@ -268,8 +299,6 @@ class Event(torch.Event):
     """A point on a stream; complete once what was recorded on it before has run.
 
     Recording one neither hands on nor waits, unless it times: it remembers the position.
-    PyTorch's ``elapsed_time`` takes events of the class ``torch.Event`` only, no derived ones such
-    as these: make those that time by ``torch.Event("tpu", enable_timing=True)``.
     """
 
     def __new__(cls, enable_timing: bool = False, blocking: bool = False) -> Event:
@@ -293,6 +322,17 @@ class Event(torch.Event):
         """
         super().record(stream)
         return self
+
+    def elapsed_time(self, other: torch.Event) -> float:
+        """Milliseconds from this event to another, as both were recorded.
+
+        Args:
+            other: an event of the device, of this class or PyTorch's own.
+
+        Raises:
+            ValueError: one of them does not time, or has not been recorded.
+        """
+        return lazy.core().elapsed(self, other)
 
 
 def current_stream(which: Which = None) -> torch.Stream:
@@ -483,83 +523,3 @@ def set_rng_state_all(states: Iterable[torch.Tensor]) -> None:
     """
     for generator, state in zip(default_generators(), states, strict=True):
         generator.set_state(state)
-
-
-# ---- memory ---------------------------------------------------------------------------------
-
-
-def memory_allocated(which: Which = None) -> int:
-    """Bytes behind live storages of the device; starts nothing.
-
-    What is recorded counts as allocated, whether or not it has been computed.
-
-    Args:
-        which: not read: the bytes are those of all devices.
-    """
-    return lazy.core().memory()[0] if lazy.is_initialised() else 0
-
-
-def max_memory_allocated(which: Which = None) -> int:
-    """The highest ``memory_allocated`` since the start or ``reset_peak_memory_stats``.
-
-    Args:
-        which: not read: the bytes are those of all devices.
-    """
-    return lazy.core().memory()[1] if lazy.is_initialised() else 0
-
-
-def reset_peak_memory_stats(which: Which = None) -> None:
-    """Start ``max_memory_allocated`` from the present.
-
-    Args:
-        which: not read: it is all devices'.
-    """
-    if lazy.is_initialised():
-        lazy.core().reset_peak()
-
-
-def memory_reserved(which: Which = None) -> int:
-    """Same as ``memory_allocated``: the backend keeps no pool that fuse sees.
-
-    Args:
-        which: not read.
-    """
-    return memory_allocated(which)
-
-
-def memory_stats(which: Which = None) -> dict[str, int]:
-    """Bytes and storages alive, and the peak, under PyTorch's names; starts nothing.
-
-    Args:
-        which: not read: the numbers are those of all devices.
-
-    Returns:
-        ``allocated_bytes.all.current``, ``allocated_bytes.all.peak`` and
-        ``allocation.all.current``, which counts storages.
-    """
-    allocated, peak, storages = lazy.core().memory() if lazy.is_initialised() else (0, 0, 0)
-    return {
-        "allocated_bytes.all.current": allocated,
-        "allocated_bytes.all.peak": peak,
-        "allocation.all.current": storages,
-    }
-
-
-def memory_summary(which: Which = None, abbreviated: bool = False) -> str:
-    """``memory_stats`` as text, a line a number.
-
-    Args:
-        which: not read.
-        abbreviated: not read: the text is short as it is.
-    """
-    stats = memory_stats(which)
-    return "\n".join(f"{name:32s} {value:>16,d}" for name, value in stats.items())
-
-
-def empty_cache() -> None:
-    """Let go of what nobody holds: hands on the recorded trace, whose inputs it keeps, and waits.
-
-    Raises:
-        ExecutionError: as ``synchronize`` does.
-    """
-    synchronize()

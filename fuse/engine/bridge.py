@@ -175,6 +175,9 @@ class Bridge(Protocol):
     def get(self, array: Any, /) -> np.ndarray:
         """An array's bytes on the host, flat."""
 
+    def memory_info(self, device: int, held: int, /) -> tuple[int, int]:
+        """Bytes of a device that are free, where values take ``held``, and all that it has."""
+
     def no_memory(self, nbytes: int, held: int, largest: int, operator: str, /) -> str:
         """What an ``OutOfMemoryError`` says."""
 

@@ -24,6 +24,7 @@ from fuse.engine.arrays import Arrays
 from fuse.engine.calls import Calls
 from fuse.engine.compiler import Counts
 from fuse.engine.debug import check_indices, finish
+from fuse.engine.device_memory import DeviceMemory
 from fuse.engine.executables import Executables, chunk_text
 from fuse.engine.failures import failure
 from fuse.engine.host_calls import HostCalls
@@ -34,10 +35,9 @@ from fuse.engine.runnable import Runnable, Stage, Started
 from fuse.engine.targeted import Targeted
 from fuse.engine.timeline import Timeline, span
 from fuse.engine.warm_start import WarmStart
-from fuse.errors import RescueWarning, describe, in_units, warn_or_print
+from fuse.errors import RescueWarning, describe, warn_or_print
 from fuse.trace.dynamic_scalars import Numbers
 from fuse.trace.node import Node, Trace
-from fuse.trace.source import user_line
 
 EXIT_SECONDS = 0.2
 """The longest wait at exit for chunks that run: nobody will read what they make."""
@@ -54,6 +54,8 @@ class Engine:
         self.host_calls = HostCalls(self.backend.name)
         # The core reports to them by these names; the user's line is the frame above.
         self.host_fallback = self.host_calls.host_fallback
+        self.memory = DeviceMemory(lambda: self.backend)
+        self.memory_info, self.no_memory = self.memory.memory_info, self.memory.no_memory
         self.mode = config.mode()
         self.check: str | None = None
         self.max_operations = config.max_operations()
@@ -88,22 +90,6 @@ class Engine:
         if not here or config.host_fallback() == "error":
             return "compiled"
         return config.tier() if self.planning.compiler.background else "compiled"
-
-    def memory_bounds(self) -> tuple[int, int]:
-        """Bytes that one value may have, and all of them together; 0: the device says itself."""
-        devices = range(self.backend.device_count())
-        sizes = [self.backend.memory_bytes(index) for index in devices]
-        return max(sizes), max(sizes) if self.backend.shares_host_memory() else 0
-
-    def no_memory(self, nbytes: int, held: int, largest: int, operator: str) -> str:
-        """What ``torch.OutOfMemoryError`` says at a call that asks for too much."""
-        return describe(
-            f"tpu out of memory: tried to allocate {in_units(nbytes)}; "
-            f"{in_units(held)} of {in_units(largest)} are in use",
-            operator=operator,
-            source=user_line(),
-            hint="let go of tensors that are not needed, or compute in smaller parts",
-        )
 
     @property
     def targeted(self) -> Targeted | None:

@@ -44,7 +44,7 @@ def main() -> int:
 
 
 def check_installed(wheel: Path, folder: Path) -> None:
-    """Run a program, ``fuse doctor`` and a short ``fuse demo`` from the wheel, without g++ there."""
+    """Run a program, ``fuse doctor`` and a short ``fuse demo`` from the wheel, without g++."""
     venv.create(folder / "env", with_pip=True)
     python = folder / "env/bin/python"
     site = next((folder / "env/lib").glob("python*/site-packages"))

@@ -33,7 +33,7 @@ def bounds(largest: int, together: int) -> Iterator[None]:
     try:
         yield
     finally:
-        lazy.core().set_memory_bounds(*lazy.engine().memory_bounds())
+        lazy.core().set_memory_bounds(*lazy.engine().memory.bounds())
 
 
 @pytest.mark.parametrize("what", TOO_MUCH)

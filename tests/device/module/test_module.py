@@ -7,6 +7,7 @@ import gc
 import pytest
 import torch
 
+from fuse.trace.spec import ITEMSIZE
 from tests.device.helpers import DEVICE
 
 
@@ -51,9 +52,11 @@ def test_streams_and_events():
     assert y[0, 0].item() == 64
 
 
-@pytest.mark.xfail(strict=True, reason="torch.Event.elapsed_time refuses subclasses")
-def test_events_measure_time():
+@pytest.mark.parametrize("last", ["tpu", "generic"])
+def test_events_measure_time(last: str):
     start, end = torch.tpu.Event(enable_timing=True), torch.tpu.Event(enable_timing=True)
+    if last == "generic":
+        end = torch.Event("tpu", enable_timing=True)
     start.record()
     (torch.ones(64, 64, device=DEVICE) * 2).cpu()
     end.record()
@@ -71,8 +74,10 @@ def test_generic_streams_and_events():
 
 def test_an_event_that_was_not_recorded():
     assert torch.tpu.Event().query()
-    with pytest.raises(RuntimeError):
+    with pytest.raises(ValueError, match="^Both events must be recorded before"):
         torch.tpu.Event(enable_timing=True).elapsed_time(torch.tpu.Event(enable_timing=True))
+    with pytest.raises(TypeError, match="elapsed_time takes an event, and not a int"):
+        torch.tpu.Event(enable_timing=True).elapsed_time(1)
 
 
 def test_memory_is_counted():
@@ -93,8 +98,35 @@ def test_memory_is_counted():
     assert torch.tpu.max_memory_allocated() >= before + 8000
     stats = torch.tpu.memory_stats()
     assert stats["allocated_bytes.all.current"] == before
-    assert "allocated_bytes" in torch.tpu.memory_summary()
+    assert torch.tpu.memory_summary().startswith("allocated_bytes.all.allocated ")
     assert torch.tpu.memory_reserved() >= torch.tpu.memory_allocated()
+
+
+def test_memory_is_counted_as_accelerators_do():
+    torch.tpu.synchronize()
+    gc.collect()
+    torch.accelerator.reset_accumulated_memory_stats()
+    before = torch.accelerator.memory_stats()
+    x = torch.ones(1000, device=DEVICE)
+    during = torch.accelerator.memory_stats()
+    del x
+    after = torch.accelerator.memory_stats()
+    for kind, amount in {"allocated_bytes": 4000, "active_bytes": 4000, "allocation": 1}.items():
+        assert before[f"{kind}.all.allocated"] == before[f"{kind}.all.freed"] == 0
+        assert during[f"{kind}.all.current"] == before[f"{kind}.all.current"] + amount
+        assert after[f"{kind}.all.current"] == before[f"{kind}.all.current"]
+        assert after[f"{kind}.all.allocated"] == after[f"{kind}.all.freed"] == amount
+        assert after[f"{kind}.all.peak"] >= during[f"{kind}.all.current"]
+    assert after == torch.tpu.memory_stats() and after["num_ooms"] == 0
+    free, total = torch.accelerator.get_memory_info()
+    assert 0 < free <= total == torch.tpu.get_device_properties().total_memory
+    assert torch.tpu.mem_get_info()[1] == total
+
+
+def test_dtypes_are_told():
+    told = torch.accelerator.get_device_capability()["supported_dtypes"]
+    missing = {"bcomplex32"}  # not in every PyTorch
+    assert {str(dtype).removeprefix("torch.") for dtype in told} == set(ITEMSIZE) - missing
 
 
 def test_seeds():
@@ -108,6 +140,20 @@ def test_seeds():
     assert torch.equal(torch.rand(3, device=DEVICE).cpu(), first)
     with pytest.raises((RuntimeError, TypeError)):
         torch.tpu.set_rng_state(torch.zeros(3, dtype=torch.uint8))
+
+
+def test_generators_share_a_state_as_graphs_ask():
+    first, second = torch.Generator(DEVICE), torch.Generator(DEVICE)
+    first.manual_seed(3)
+    second.graphsafe_set_state(first.graphsafe_get_state())
+    drawn = [torch.rand(4, device=DEVICE, generator=one) for one in (first, second, first)]
+    first.manual_seed(3)
+    again = [torch.rand(4, device=DEVICE, generator=first) for _ in range(3)]
+    assert all(map(torch.equal, drawn, again))
+    apart = first.clone_state()
+    assert torch.equal(*(torch.rand(4, device=DEVICE, generator=one) for one in (first, apart)))
+    with pytest.raises(TypeError, match="a state of the tpu device's generator is a generator of"):
+        first.graphsafe_set_state(torch.Generator())
 
 
 def test_pinned_memory():

@@ -1,6 +1,7 @@
 // The Python module fuse.device._core: the few calls that Python makes into the core.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
+#include <torch/csrc/Event.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/Generator.h>
 #include <torch/csrc/utils/pybind.h>
@@ -70,6 +71,19 @@ py::object without_arguments(const py::object& function) {
 py::object generator_of(int device) {
   return py::reinterpret_steal<py::object>(
       checked(THPGenerator_Wrap(default_generator(static_cast<c10::DeviceIndex>(device)))));
+}
+
+const c10::Event& event_of(py::handle object) {
+  TORCH_CHECK_TYPE(
+      THPEvent_Check(object.ptr()),
+      "elapsed_time takes an event, and not a ",
+      Py_TYPE(object.ptr())->tp_name);
+  return reinterpret_cast<THPEvent*>(object.ptr())->event;
+}
+
+// PyTorch's own takes no event of a derived class.
+double elapsed(py::handle first, py::handle second) {
+  return event_of(first).elapsedTime(event_of(second));
 }
 
 py::object share(const at::Tensor& tensor) {
@@ -168,6 +182,10 @@ void add_device(py::module_& module) {
       "adopt",
       wrap_pybind_function(adopt),
       "A tensor of an array, from dtype, shape and device index.");
+  module.def(
+      "elapsed",
+      wrap_pybind_function(elapsed),
+      "Milliseconds from one event that times to another.");
   module.def(
       "pin",
       wrap_pybind_function(pin),

@@ -80,7 +80,7 @@ void reset_stats() {
 
 py::tuple memory() {
   const MemoryStats stats = memory_stats();
-  return py::make_tuple(stats.allocated, stats.peak, stats.storages);
+  return py::make_tuple(stats.bytes.current, stats.bytes.peak);
 }
 
 } // namespace
@@ -95,8 +95,7 @@ void add_statistics(py::module_& module) {
       "watch",
       wrap_pybind_function(watch),
       "Whether somebody looks on: 0 no, 1 and all is recorded, 2 as it is; returns what ran.");
-  module.def("memory", memory, "Bytes allocated, their peak, and storages alive.");
-  module.def("reset_peak", reset_peak_memory, "Start the peak from the present.");
+  module.def("memory", memory, "Bytes allocated, and their peak.");
 }
 
 } // namespace fuse

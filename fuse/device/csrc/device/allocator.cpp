@@ -36,20 +36,42 @@ class DeviceAllocator final : public c10::DeviceAllocator { // torch.accelerator
   }
   void recordStream(const c10::DataPtr&, c10::Stream) override {} // values live while they are read
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex) override {
-    constexpr auto kAll = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+    // A storage is a segment of its own: the backend keeps no pool that is seen here.
     const MemoryStats now = memory_stats();
     c10::CachingDeviceAllocator::DeviceStats stats;
-    for (c10::CachingAllocator::StatArray* bytes :
-         {&stats.allocated_bytes, &stats.reserved_bytes}) {
-      (*bytes)[kAll].current = now.allocated; // the backend keeps no pool that is seen here
-      (*bytes)[kAll].peak = now.peak;
+    for (auto* bytes :
+         {&stats.allocated_bytes,
+          &stats.reserved_bytes,
+          &stats.active_bytes,
+          &stats.requested_bytes}) {
+      give(*bytes, now.bytes);
     }
-    stats.allocation[kAll].current = now.storages;
+    for (auto* storages : {&stats.allocation, &stats.segment, &stats.active}) {
+      give(*storages, now.storages);
+    }
+    stats.num_device_alloc = now.storages.allocated;
+    stats.num_device_free = now.storages.freed;
+    stats.num_ooms = now.refused;
     return stats;
   }
-  void resetAccumulatedStats(c10::DeviceIndex) override {} // nothing is accumulated
+  void resetAccumulatedStats(c10::DeviceIndex) override {
+    reset_accumulated_memory();
+  }
   void resetPeakStats(c10::DeviceIndex) override {
     reset_peak_memory();
+  }
+  std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex device) override {
+    return memory_info(device);
+  }
+
+ private:
+  // There are no pools of small and large ones: all of them are in the sum.
+  static void give(c10::CachingAllocator::StatArray& stats, const MemoryCount& count) {
+    auto& sum = stats[static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE)];
+    sum.current = count.current;
+    sum.peak = count.peak;
+    sum.allocated = count.allocated;
+    sum.freed = count.freed;
   }
 };
 

@@ -2,6 +2,7 @@
 #include <c10/core/AutogradState.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
+#include <array>
 #include <chrono>
 
 #include "device/synchronize.h"
@@ -14,6 +15,29 @@ namespace fuse {
 namespace {
 
 constexpr c10::DeviceType kDevice = c10::DeviceType::PrivateUse1;
+// What tensors of the device may be of: ``ITEMSIZE`` in fuse/trace/spec.py.
+constexpr std::array kDtypes{
+    c10::kBool,
+    c10::kByte,
+    c10::kChar,
+    c10::kShort,
+    c10::kUInt16,
+    c10::kInt,
+    c10::kUInt32,
+    c10::kLong,
+    c10::kUInt64,
+    c10::kHalf,
+    c10::kBFloat16,
+    c10::kFloat,
+    c10::kDouble,
+    c10::kComplexHalf,
+    c10::kComplexFloat,
+    c10::kComplexDouble,
+    c10::kFloat8_e4m3fn,
+    c10::kFloat8_e5m2,
+    c10::kFloat8_e4m3fnuz,
+    c10::kFloat8_e5m2fnuz,
+    c10::kFloat8_e8m0fnu};
 
 double now_milliseconds() {
   using namespace std::chrono;
@@ -118,6 +142,14 @@ class GuardImpl final : public c10::impl::DeviceGuardImplInterface {
   }
   void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override {
     delete static_cast<EventPoint*>(event);
+  }
+  c10::DeviceCapability getDeviceCapability(c10::Device) const override {
+    c10::DeviceCapability found;
+    found.capability_data.capability_bits = 0;
+    for (const auto dtype : kDtypes) {
+      found.capability_data.capability_bits |= 1ULL << static_cast<unsigned>(dtype);
+    }
+    return found;
   }
   double elapsedTime(void* first, void* second, const c10::DeviceIndex) const override {
     TORCH_CHECK(

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <deque>
 #include <mutex>
+#include <utility>
 
 #include "runtime/process.h"
 
@@ -16,33 +17,43 @@ constexpr size_t kStateBytes = 16;
 }
 
 PhiloxGenerator::PhiloxGenerator(c10::DeviceIndex device, uint64_t seed)
+    : PhiloxGenerator(device, std::make_shared<PhiloxState>()) {
+  state_->seed = seed;
+}
+
+PhiloxGenerator::PhiloxGenerator(c10::DeviceIndex device, std::shared_ptr<PhiloxState> state)
     : c10::GeneratorImpl(
           c10::Device(c10::DeviceType::PrivateUse1, device),
           c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)),
-      seed_(seed) {}
+      state_(std::move(state)) {}
 
 void PhiloxGenerator::set_current_seed(uint64_t seed) {
   check_process();
-  seed_ = seed;
-  offset_ = 0;
+  std::lock_guard<std::mutex> guard(state_->mutex);
+  state_->seed = seed;
+  state_->offset = 0;
 }
 
 void PhiloxGenerator::set_offset(uint64_t offset) {
-  offset_ = offset;
+  std::lock_guard<std::mutex> guard(state_->mutex);
+  state_->offset = offset;
 }
 
 uint64_t PhiloxGenerator::get_offset() const {
-  return offset_;
+  std::lock_guard<std::mutex> guard(state_->mutex);
+  return state_->offset;
 }
 
 uint64_t PhiloxGenerator::current_seed() const {
   check_process();
-  return seed_;
+  std::lock_guard<std::mutex> guard(state_->mutex);
+  return state_->seed;
 }
 
 uint64_t PhiloxGenerator::seed() {
-  set_current_seed(c10::detail::getNonDeterministicRandom());
-  return seed_;
+  const uint64_t seed = c10::detail::getNonDeterministicRandom();
+  set_current_seed(seed);
+  return seed;
 }
 
 void PhiloxGenerator::set_state(const c10::TensorImpl& state) {
@@ -54,8 +65,9 @@ void PhiloxGenerator::set_state(const c10::TensorImpl& state) {
       kStateBytes,
       " elements");
   const auto* bytes = static_cast<const uint8_t*>(state.data());
-  std::memcpy(&seed_, bytes, sizeof seed_);
-  std::memcpy(&offset_, bytes + sizeof seed_, sizeof offset_);
+  std::lock_guard<std::mutex> guard(state_->mutex);
+  std::memcpy(&state_->seed, bytes, sizeof state_->seed);
+  std::memcpy(&state_->offset, bytes + sizeof state_->seed, sizeof state_->offset);
 }
 
 c10::intrusive_ptr<c10::TensorImpl> PhiloxGenerator::get_state() const {
@@ -63,22 +75,41 @@ c10::intrusive_ptr<c10::TensorImpl> PhiloxGenerator::get_state() const {
   at::Tensor state =
       at::empty({kStateBytes}, at::TensorOptions().dtype(at::kByte).device(at::kCPU));
   auto* bytes = static_cast<uint8_t*>(state.mutable_data_ptr());
-  std::memcpy(bytes, &seed_, sizeof seed_);
-  std::memcpy(bytes + sizeof seed_, &offset_, sizeof offset_);
+  std::lock_guard<std::mutex> guard(state_->mutex);
+  std::memcpy(bytes, &state_->seed, sizeof state_->seed);
+  std::memcpy(bytes + sizeof state_->seed, &state_->offset, sizeof state_->offset);
   return state.getIntrusivePtr();
 }
 
+c10::intrusive_ptr<c10::GeneratorImpl> PhiloxGenerator::graphsafe_get_state() const {
+  return c10::make_intrusive<PhiloxGenerator>(device().index(), state_);
+}
+
+void PhiloxGenerator::graphsafe_set_state(const c10::intrusive_ptr<c10::GeneratorImpl>& other) {
+  const auto philox = c10::dynamic_intrusive_pointer_cast<PhiloxGenerator>(other);
+  TORCH_CHECK_TYPE(philox, "a state of the tpu device's generator is a generator of that device");
+  state_ = philox->state_;
+}
+
 PhiloxGenerator* PhiloxGenerator::clone_impl() const {
-  auto* copy = new PhiloxGenerator(device().index(), seed_);
-  copy->offset_ = offset_;
+  auto* copy = new PhiloxGenerator(device().index());
+  std::lock_guard<std::mutex> guard(state_->mutex);
+  copy->state_->seed = state_->seed;
+  copy->state_->offset = state_->offset;
   return copy;
 }
 
+RandomDraw PhiloxGenerator::draw(uint64_t blocks) {
+  check_process();
+  std::lock_guard<std::mutex> guard(state_->mutex);
+  const RandomDraw drawn{state_->seed, state_->offset};
+  state_->offset += blocks;
+  return drawn;
+}
+
 RandomDraw draw(at::Generator& generator, uint64_t blocks) {
-  std::lock_guard<std::mutex> guard(generator.mutex());
-  RandomDraw state{generator.current_seed(), generator.get_offset()};
-  generator.set_offset(state.offset + blocks);
-  return state;
+  std::lock_guard<std::mutex> guard(generator.mutex()); // of which state it is
+  return generator.get<PhiloxGenerator>()->draw(blocks);
 }
 
 const at::Generator& default_generator(c10::DeviceIndex device) {

@@ -9,27 +9,72 @@
 namespace fuse {
 
 namespace {
-std::atomic<int64_t> allocated{0};
-std::atomic<int64_t> peak{0};
-std::atomic<int64_t> live_storages{0};
+
+// What is there now, its peak, and all that there was. Freed is the difference.
+class Counter {
+ public:
+  void add(int64_t amount) {
+    if (amount > 0) {
+      total_.fetch_add(amount, std::memory_order_relaxed);
+    }
+    const int64_t now = current_.fetch_add(amount, std::memory_order_relaxed) + amount;
+    int64_t seen = peak_.load(std::memory_order_relaxed);
+    while (now > seen && !peak_.compare_exchange_weak(seen, now, std::memory_order_relaxed)) {
+    }
+  }
+  MemoryCount read() const {
+    const int64_t current = current_.load();
+    const int64_t total = total_.load();
+    return {
+        current,
+        peak_.load(),
+        total - total_before_.load(),
+        total - current - freed_before_.load()};
+  }
+  void reset_peak() {
+    peak_.store(current_.load());
+  }
+  void reset_totals() {
+    total_before_.store(total_.load());
+    freed_before_.store(total_.load() - current_.load());
+  }
+
+ private:
+  std::atomic<int64_t> current_{0};
+  std::atomic<int64_t> peak_{0};
+  std::atomic<int64_t> total_{0};
+  std::atomic<int64_t> total_before_{0}; // at the last reset
+  std::atomic<int64_t> freed_before_{0};
+};
+
+Counter live_bytes;
+Counter live_storages;
+std::atomic<int64_t> refused{0};
 std::atomic<int64_t> held{0};
 std::atomic<int64_t> largest_value{INT64_MAX};
 std::atomic<int64_t> all_values{INT64_MAX};
+
 } // namespace
 
 MemoryStats memory_stats() {
-  return {allocated.load(), peak.load(), live_storages.load()};
+  return {live_bytes.read(), live_storages.read(), refused.load()};
 }
 
 void reset_peak_memory() {
-  peak.store(allocated.load());
+  live_bytes.reset_peak();
+  live_storages.reset_peak();
+}
+
+void reset_accumulated_memory() {
+  live_bytes.reset_totals();
+  live_storages.reset_totals();
+  refused.store(0);
 }
 
 void account(int64_t bytes, int64_t storages) {
-  int64_t now = allocated.fetch_add(bytes, std::memory_order_relaxed) + bytes;
-  live_storages.fetch_add(storages, std::memory_order_relaxed);
-  int64_t seen = peak.load(std::memory_order_relaxed);
-  while (now > seen && !peak.compare_exchange_weak(seen, now, std::memory_order_relaxed)) {
+  live_bytes.add(bytes);
+  if (storages != 0) {
+    live_storages.add(storages);
   }
 }
 
@@ -48,7 +93,16 @@ bool has_room(size_t nbytes) {
       more <= all_values.load(std::memory_order_relaxed) - held.load(std::memory_order_relaxed);
 }
 
+std::pair<size_t, size_t> memory_info(int device) {
+  GilGuard gil;
+  const PyRef found = call_engine("memory_info", pack(make_int(device), make_int(held.load())));
+  return {
+      PyLong_AsSize_t(PyTuple_GetItem(found.get(), 0)),
+      PyLong_AsSize_t(PyTuple_GetItem(found.get(), 1))};
+}
+
 void refuse_memory(size_t nbytes, const std::string& op) {
+  refused.fetch_add(1);
   std::string text;
   {
     GilGuard gil;

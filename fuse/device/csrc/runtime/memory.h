@@ -4,17 +4,27 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 
 namespace fuse {
 
-// Bytes behind live storages of the device: now, and the highest since the last reset.
+// One of the two things that are counted, as PyTorch's statistics have it.
+struct MemoryCount {
+  int64_t current = 0;
+  int64_t peak = 0; // since the last reset
+  int64_t allocated = 0; // in all, since the last reset
+  int64_t freed = 0;
+};
+// What is behind live storages of the device.
 struct MemoryStats {
-  int64_t allocated = 0;
-  int64_t peak = 0;
-  int64_t storages = 0;
+  MemoryCount bytes;
+  MemoryCount storages;
+  int64_t refused = 0; // torch.OutOfMemoryErrors
 };
 MemoryStats memory_stats();
 void reset_peak_memory();
+void reset_accumulated_memory();
+// A storage is made, gets another size, or is gone. 6 ns.
 void account(int64_t bytes, int64_t storages);
 
 // Bytes of values that have been computed, or are being: those behind storages may still be
@@ -24,6 +34,10 @@ void account_held(int64_t bytes);
 // `largest` is what one value may have. All values together may have `all`; 0: the device says
 // itself when it is full, which a host does not, whose memory the process shares with others.
 void set_memory_bounds(int64_t largest, int64_t all);
+
+// Bytes that may still be allocated, and all there are: of the device, or of the host where it
+// computes in the host's memory.
+std::pair<size_t, size_t> memory_info(int device);
 
 // Whether a new value of so many bytes can exist. 1 ns.
 bool has_room(size_t nbytes);
