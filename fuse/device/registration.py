@@ -10,7 +10,7 @@ import importlib
 
 import torch
 
-from fuse.device import inductor, module, unused
+from fuse.device import data_parallel, inductor, module, unused
 
 
 def register() -> None:
@@ -24,6 +24,7 @@ def register() -> None:
     )
     unused.stand_in()
     inductor.stand_before()
+    data_parallel.register()
     # By name: they stand above this folder.
     importlib.import_module("fuse.distributed.registration").register()
     importlib.import_module("fuse.integrations.registration").register()
