@@ -1,6 +1,7 @@
 #include "tracing/structured_meta.h"
 
 #include <ATen/MetaFunctions.h>
+#include <ATen/native/Activation.h>
 
 #include <unordered_map>
 
@@ -24,6 +25,16 @@ using MaybeInts = at::OptionalIntArrayRef;
 template <typename Signature>
 c10::KernelFunction boxed(Signature* function) {
   return c10::KernelFunction::makeFromUnboxedRuntimeFunction(function);
+}
+
+// Which form it has, only the CPU's kernels check.
+at::Tensor gelu(In self, Text approximate) {
+  at::native::get_gelutype_enum(approximate);
+  return at::meta::gelu(self, approximate);
+}
+at::Tensor gelu_backward(In grad_output, In self, Text approximate) {
+  at::native::get_gelutype_enum(approximate);
+  return at::meta::gelu_backward(grad_output, self, approximate);
 }
 
 // clang-format off: a row each
@@ -67,8 +78,7 @@ std::unordered_map<std::string, c10::KernelFunction> kernels() {
     FUSE_META("lerp_.Scalar", lerp_, Out(Out, In, Number))
     FUSE_META("lerp.Tensor", lerp, Tensor(In, In, In))
     FUSE_PRODUCT_ADDED(addcdiv) FUSE_PRODUCT_ADDED(addcmul)
-    FUSE_META("gelu", gelu, Tensor(In, Text))
-    FUSE_META("gelu_backward", gelu_backward, Tensor(In, In, Text))
+    {"gelu", boxed(&gelu)}, {"gelu_backward", boxed(&gelu_backward)},
     FUSE_META("leaky_relu", leaky_relu, Tensor(In, Number))
     FUSE_META("sigmoid_backward", sigmoid_backward, Tensor(In, In))
     FUSE_META("silu_backward", silu_backward, Tensor(In, In))
