@@ -60,7 +60,8 @@ def probe(node: Node) -> ProbeResult:
         return NOTHING
     scalar = not is_pointwise(node) and any(not one.view.shape for one in read(node))
     question = Question(node, large)
-    return _known.memo(question.key, lambda: _run(question, empty or scalar))
+    key = torch.get_default_dtype(), question.key  # kernels make results of the default dtype too
+    return _known.memo(key, lambda: _run(question, empty or scalar))
 
 
 def with_probed_layout(node: Node) -> Node:
