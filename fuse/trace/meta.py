@@ -8,6 +8,7 @@ recorder infers these operators like all others. What PyTorch infers is kept, ex
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable
 from types import FunctionType
 from typing import Any, TypeVar
@@ -80,6 +81,8 @@ def _histc(self: torch.Tensor, bins: int = 100, min: float = 0, max: float = 0) 
         raise RuntimeError(f"histc(): bins must be > 0, but got {bins}")
     if max < min:
         raise RuntimeError("histc(): max must be larger than min")
+    if min != max and not (math.isfinite(min) and math.isfinite(max)):
+        raise RuntimeError(f"histc(): range of [{min}, {max}] is not finite")
     if self.dtype == torch.bool or self.is_complex():
         raise NotImplementedError("histc() counts real numbers alone")
     return self.new_empty((bins,))
