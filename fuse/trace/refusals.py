@@ -145,6 +145,14 @@ def _index_add(node: Node, arguments: list[Arg]) -> str | None:
     return "self and source differ in rank" if max(len(self.shape), len(source.shape)) > 1 else None
 
 
+def _slice_scatter(node: Node, arguments: list[Any]) -> str | None:
+    # PyTorch's inference takes any dimension where a start and an end are given.
+    self, dim = _view(node, arguments[0]), arguments[2] if len(arguments) > 2 else 0
+    if self is None or not isinstance(dim, int) or -len(self.shape) <= dim < len(self.shape):
+        return None
+    return "its dimension is out of range"
+
+
 def _multinomial(node: Node, arguments: list[Any]) -> str | None:
     weights = _view(node, arguments[0])
     if isinstance(arguments[1], int) and arguments[1] <= 0:
@@ -276,6 +284,7 @@ _CHECKS: dict[str, Callable[[Node, list[Any]], str | None]] = {
     "multinomial": _multinomial,
     "range": _spread,
     "rsub": _difference,
+    "slice_scatter": _slice_scatter,
     "sub": _difference,
     "random": _random,
     "uniform": _uniform,
