@@ -20,9 +20,14 @@ from torch.utils import _python_dispatch
 
 from fuse import config, versions
 from fuse.device import inductor, unused
-from fuse.device.started import FORKED, Started, begin, device
-from fuse.device.started import in_bad_fork as in_bad_fork
-from fuse.device.started import is_initialised as is_initialised
+from fuse.device.started import (
+    FORKED,
+    Started,
+    begin,
+    device,
+    in_bad_fork as in_bad_fork,
+    is_initialised as is_initialised,
+)
 from fuse.errors import FuseError, describe
 
 if TYPE_CHECKING:

@@ -17,36 +17,17 @@ from typing import Any
 import torch
 from torch.storage import _dtype_to_storage_type_map
 
-from fuse.device import lazy, unused
-from fuse.device import memory as memory
+from fuse.device import lazy, memory as memory, unused
 from fuse.device.memory import (
     empty_cache as empty_cache,
-)
-from fuse.device.memory import (
     max_memory_allocated as max_memory_allocated,
-)
-from fuse.device.memory import (
     max_memory_reserved as max_memory_reserved,
-)
-from fuse.device.memory import (
     mem_get_info as mem_get_info,
-)
-from fuse.device.memory import (
     memory_allocated as memory_allocated,
-)
-from fuse.device.memory import (
     memory_reserved as memory_reserved,
-)
-from fuse.device.memory import (
     memory_stats as memory_stats,
-)
-from fuse.device.memory import (
     memory_summary as memory_summary,
-)
-from fuse.device.memory import (
     reset_accumulated_memory_stats as reset_accumulated_memory_stats,
-)
-from fuse.device.memory import (
     reset_peak_memory_stats as reset_peak_memory_stats,
 )
 

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from tests.backends.test_numpy_random import draw
-from tests.backends.test_rules_random import CONTINUOUS, COUNT, OFFSET, WEIGHTS
-from tests.backends.test_rules_random import draw as xla_draw
+from tests.backends.test_rules_random import CONTINUOUS, COUNT, OFFSET, WEIGHTS, draw as xla_draw
 
 EXACT = {"uniform", "rand", "bernoulli", "random", "randint", "randperm"}
 """Operators whose draws are sums and products of exact numbers: the same bits everywhere."""

@@ -7,8 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from fuse.cache import EntryRejectedError, Key
 from fuse.cache.circuit_breaker import CircuitBreaker

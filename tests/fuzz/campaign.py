@@ -15,8 +15,7 @@ import traceback
 from concurrent.futures import ThreadPoolExecutor
 
 import torch
-from hypothesis import HealthCheck, Phase, given, seed, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, Phase, given, seed, settings, strategies as st
 
 import fuse
 from fuse.device import lazy

@@ -11,8 +11,10 @@ import torch.nn.functional as F
 from jax.experimental.pallas.ops.gpu import attention, layer_norm, rms_norm, softmax
 from jax.experimental.pallas.ops.tpu import flash_attention, matmul
 from jax.experimental.pallas.ops.tpu.megablox import gmm
-from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as splash
-from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
+from jax.experimental.pallas.ops.tpu.splash_attention import (
+    splash_attention_kernel as splash,
+    splash_attention_mask as masks,
+)
 
 import fuse
 from fuse.errors import KernelError

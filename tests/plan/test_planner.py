@@ -6,8 +6,7 @@ from dataclasses import replace
 from textwrap import dedent
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from fuse.errors import VerifyError
 from fuse.plan.liveness import bytes_alive, last_reads

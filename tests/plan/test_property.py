@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from unittest.mock import patch
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from fuse.plan import changing, order, planner, segment
 from fuse.plan.plan import Plan

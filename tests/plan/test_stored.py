@@ -11,8 +11,7 @@ from textwrap import dedent
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from fuse.errors import VerifyError
 from fuse.plan.plan import Plan

@@ -10,8 +10,7 @@ import pytest
 import torch
 
 import fuse
-from fuse.aot import command as aot
-from fuse.aot import library
+from fuse.aot import command as aot, library
 from fuse.aot.report import open_target
 from fuse.cache.entry import unpack
 from fuse.device import lazy

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 
 from fuse.trace.spec import Layout, View, contiguous_strides
 from fuse.trace.views import dynamic_bounds, resolve

@@ -6,8 +6,7 @@ import jax
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, assume, given, settings, strategies as st
 
 from fuse.backends.xla.views import read, write
 from fuse.trace.spec import Layout, View
