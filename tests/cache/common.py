@@ -65,6 +65,12 @@ def open_at(directory: Path | None, **settings: Any) -> TieredCache:
     return open_cache(CacheSettings(directory=directory, **settings))
 
 
+def spoil(path: Path) -> None:
+    """Change the last byte of an entry: a fixed one would be there already at times."""
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+
+
 class Maker:
     """Makes payloads as their own objects, and counts."""
 

@@ -29,6 +29,7 @@ from tests.cache.common import (
     key_of,
     open_at,
     payload_of,
+    spoil,
     tier,
     until,
 )
@@ -43,8 +44,7 @@ def test_damage_costs_a_making_a_count_and_one_warning(at: Path) -> None:
     keys = [key_of(f"k{number}") for number in range(4)]
     filled(at, *keys)
     for key in keys[:3]:
-        path = at / "entries" / name_of(key.digest)
-        path.write_bytes(path.read_bytes()[:-1] + b"!")
+        spoil(at / "entries" / name_of(key.digest))
     maker, cache = Maker(), open_at(at)
     with pytest.warns(CacheWarning, match=r"disk tier: an entry was rejected \(checksum\)") as seen:
         for key in keys:

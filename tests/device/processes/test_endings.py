@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cache.common import spoil
 from tests.device.helpers import finish, run, start
 
 ENDS = 60.0
@@ -113,7 +114,7 @@ def test_a_damaged_cache_entry_is_a_miss_where_warnings_are_errors(tmp_path: Pat
     entries = list((tmp_path / "entries").iterdir())
     assert entries
     for path in entries:
-        path.write_bytes(path.read_bytes()[:-1] + b"!")
+        spoil(path)
     process = start(DAMAGED, "-W", "error", **cache)
     out, errors = finish(process)
     assert process.returncode == 0, errors

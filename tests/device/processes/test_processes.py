@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cache.common import spoil
 from tests.device.helpers import finish, run, start
 from tests.lanes import only_in
 from tests.marks import slow_but
@@ -285,7 +286,7 @@ def test_a_damaged_cache_costs_no_error_where_warnings_are_errors(tmp_path: Path
     entries = [path for path in (tmp_path / "entries").rglob("*") if path.is_file()]
     assert entries
     for path in entries:
-        path.write_bytes(path.read_bytes()[:-1] + b"!")
+        spoil(path)
     process = start(CACHED, "-W", "error", **settings)
     out, errors = finish(process)
     assert (process.returncode, out) == (0, expected), errors
