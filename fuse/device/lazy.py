@@ -264,7 +264,13 @@ def _optimizer_step(optimizer: torch.optim.Optimizer, *_: object) -> None:
     """Cut at the end of an optimizer step: the natural end of a training step."""
     if torch.compiler.is_compiling():
         return  # a compiled step ends with its graph
-    if any(p.device.type == "tpu" for group in optimizer.param_groups for p in group["params"][:1]):
+    groups = optimizer.param_groups
+    if any(p.device.type == "tpu" for group in groups for p in group["params"][:1]):
+        if not all(group.get("capturable", True) for group in groups):
+            device().core.refuse_in_graph(
+                f"{type(optimizer).__name__} counts its steps on the host; make it with "
+                "capturable=True"
+            )
         device().core.cut("optimizer_step")
 
 

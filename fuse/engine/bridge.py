@@ -6,11 +6,13 @@ are plain tuples, whose types have names here; what it gets back it reads by pos
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
 
+from fuse.engine.profile import Activity, Here
 from fuse.engine.runnable import Runnable, Started
 from fuse.trace.node import Node
 from fuse.trace.scalar_range import Range
@@ -129,6 +131,22 @@ class Bridge(Protocol):
         /,
     ) -> BoundPlan:
         """The plan of a trace, with its executables."""
+
+    def drawn(self, recorded: Recorded, /) -> str:
+        """The calls of a trace in the language of Graphviz."""
+
+    def plan_at_once(
+        self,
+        recorded: Recorded,
+        live: tuple[int, ...],
+        donatable: tuple[int, ...],
+        read: tuple[int, ...],
+        /,
+    ) -> BoundPlan:
+        """The same, with executables that are waited for."""
+
+    def profile(self, here: Callable[[], Here] | None, /) -> list[Activity]:
+        """Begin to note what is done for a profiler; ``None`` ends it. What has been noted."""
 
     def start(
         self,

@@ -30,12 +30,14 @@ from fuse.engine.failures import failure
 from fuse.engine.host_calls import HostCalls
 from fuse.engine.operation_retry import Ways, retry
 from fuse.engine.planning import Planning
+from fuse.engine.profile import Activity, Here, Profile
 from fuse.engine.run_ahead import RunAhead
 from fuse.engine.runnable import Runnable, Stage, Started
 from fuse.engine.targeted import Targeted
 from fuse.engine.timeline import Timeline, span
 from fuse.engine.warm_start import WarmStart
 from fuse.errors import RescueWarning, describe, warn_or_print
+from fuse.trace.drawing import dot
 from fuse.trace.dynamic_scalars import Numbers
 from fuse.trace.node import Node, Trace
 
@@ -184,6 +186,25 @@ class Engine:
             targeted.ran(runnable.planned, reason)
         return results
 
+    def drawn(self, recorded: bridge.Recorded) -> str:
+        """The calls of a trace in the language of Graphviz."""
+        return dot([node for node, _ in recorded])
+
+    def plan_at_once(
+        self,
+        recorded: bridge.Recorded,
+        live: tuple[int, ...],
+        donatable: tuple[int, ...],
+        read: tuple[int, ...],
+    ) -> bridge.BoundPlan:
+        """The plan of a trace, whose executables are waited for."""
+        compiler = self.planning.compiler
+        before, compiler.waits = compiler.waits, True
+        try:
+            return self.planning.plan(recorded, live, donatable, read)
+        finally:
+            compiler.waits = before
+
     def waits(self, runnable: Runnable) -> bool:
         """Whether an executable of the plan is still being made in the background."""
         pending = (stage.pending for stage in runnable.stages)
@@ -313,6 +334,15 @@ class Engine:
         """
         self.observer = self.executables.timeline = timeline
         self.planning.compiler.waits = waits
+
+    def profile(self, here: Callable[[], Here] | None) -> list[Activity]:
+        """Begin to note what is done, and where ``here`` says the program is; ``None`` ends it.
+
+        Returns what has been noted since it began.
+        """
+        noted = self.observer.activities() if isinstance(self.observer, Profile) else []
+        self.watch(None if here is None else Profile(here))
+        return noted
 
     def uses(self, name: str) -> bool:
         """Whether the backend ``name`` is the one in use."""

@@ -209,7 +209,7 @@ def _private_folder(folder: Path) -> None:
 
 def _compile(library: Library, folder: Path) -> Path:
     root = Path(torch.__file__).parent
-    includes = [root / "include", root / "include/torch/csrc/api/include"]
+    includes = [root / "include", root / "include/torch/csrc/api/include", root / "include/kineto"]
     includes.append(Path(sysconfig.get_path("include")))
     includes += map(headers_of, library.packages)
     common = [config.compiler(), *FLAGS, f"-I{library.sources}", f"-I{HEADERS}"]

@@ -145,6 +145,11 @@ void add_settings(py::module_& module) {
 void add_recorder(py::module_& module) {
   using torch::wrap_pybind_function;
   module.def("cut", wrap_pybind_function(cut), "Cut for this reason; every stream to synchronise.");
+  module.def(
+      "refuse_in_graph",
+      wrap_pybind_function(
+          [](const std::string& what) { Recorder::global().refuse_in_graph(what); }),
+      "Throw that a graph which this thread captures cannot hold this.");
   module.def("synchronize", wrap_pybind_function(synchronize), "Cut and wait for the device.");
   module.def(
       "forget",

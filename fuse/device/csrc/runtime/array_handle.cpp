@@ -8,7 +8,7 @@ ArrayHandle::~ArrayHandle() {
   if (array_ != nullptr) {
     release_later(array_);
   }
-  account_held(-static_cast<int64_t>(nbytes_));
+  account_held(this, -static_cast<int64_t>(nbytes_));
 }
 
 } // namespace fuse

@@ -90,7 +90,7 @@ class ArrayHandle final : public c10::intrusive_ptr_target {
   void has(size_t nbytes) {
     if (nbytes_ == 0) {
       nbytes_ = nbytes;
-      account_held(static_cast<int64_t>(nbytes));
+      account_held(this, static_cast<int64_t>(nbytes));
     }
   }
   // Whether a trace that has ended read the value.

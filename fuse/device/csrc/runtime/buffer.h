@@ -43,7 +43,9 @@ struct Buffer {
   size_t nbytes = 0;
   int8_t device = 0;
   Flag pending; // the value is a result of a trace being recorded
-  std::atomic<uint32_t> traces{0}; // that point here; while any does, death is deferred
+  std::atomic<uint32_t> traces{0}; // and graphs that point here; while any does, death is deferred
+  uint32_t graphs = 0; // of these; under the mutex of the deferred frees
+  bool orphaned = false; // its storage has died, and a graph points here: under that, too
   std::shared_ptr<std::string> poison; // why the value was lost, if it was
 
   // A trace points here, or does not any more. Under the recorder's mutex.

@@ -21,10 +21,28 @@ void DeferredFrees::add(Buffer* buffer) {
   delete buffer;
 }
 
+void DeferredFrees::hold(Buffer* buffer) {
+  std::lock_guard<std::mutex> guard(mutex_);
+  ++buffer->graphs;
+  buffer->held();
+}
+
+void DeferredFrees::let_go(Buffer* buffer) {
+  std::lock_guard<std::mutex> guard(mutex_);
+  buffer->let_go();
+  if (--buffer->graphs == 0 && buffer->orphaned) {
+    dead_.push_back(buffer);
+  }
+}
+
 std::vector<Buffer*> DeferredFrees::take() {
   std::vector<Buffer*> dead;
   std::lock_guard<std::mutex> guard(mutex_);
   dead.swap(dead_);
+  std::erase_if(dead, [](Buffer* buffer) {
+    buffer->orphaned = buffer->graphs != 0;
+    return buffer->orphaned;
+  });
   return dead;
 }
 

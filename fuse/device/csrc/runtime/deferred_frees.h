@@ -14,7 +14,11 @@ class DeferredFrees {
   static DeferredFrees& global();
   // Frees the buffer at once where no trace points at it.
   void add(Buffer* buffer);
+  // Those that no graph points at.
   std::vector<Buffer*> take();
+  // A graph points at the buffer, or does no more.
+  void hold(Buffer* buffer);
+  void let_go(Buffer* buffer);
   std::mutex& mutex() {
     return mutex_;
   }

@@ -1,5 +1,7 @@
 #include "runtime/memory.h"
 
+#include <c10/core/Allocator.h>
+
 #include <c10/util/Exception.h>
 
 #include <atomic>
@@ -78,8 +80,12 @@ void account(int64_t bytes, int64_t storages) {
   }
 }
 
-void account_held(int64_t bytes) {
-  held.fetch_add(bytes, std::memory_order_relaxed);
+void account_held(void* value, int64_t bytes) {
+  const auto now = static_cast<size_t>(held.fetch_add(bytes, std::memory_order_relaxed) + bytes);
+  if (bytes != 0) { // some 3 ns where nobody profiles
+    c10::reportMemoryUsageToProfiler(
+        value, bytes, now, now, c10::Device(c10::DeviceType::PrivateUse1, 0));
+  }
 }
 
 void set_memory_bounds(int64_t largest, int64_t all) {

@@ -28,8 +28,9 @@ void reset_accumulated_memory();
 void account(int64_t bytes, int64_t storages);
 
 // Bytes of values that have been computed, or are being: those behind storages may still be
-// recorded only, and never exist if a chunk needs them for itself.
-void account_held(int64_t bytes);
+// recorded only, and never exist if a chunk needs them for itself. `value` is whose they are, for a
+// profiler that asks for memory.
+void account_held(void* value, int64_t bytes);
 
 // `largest` is what one value may have. All values together may have `all`; 0: the device says
 // itself when it is full, which a host does not, whose memory the process shares with others.

@@ -5,6 +5,7 @@
 
 #include "runtime/generator.h"
 #include "tracing/cpu_warnings.h"
+#include "tracing/stream_graph.h"
 
 namespace fuse {
 
@@ -33,6 +34,10 @@ void draw_random(OpenTrace& trace, const TrieNode& node, c10::ArrayRef<c10::IVal
   if (generator.unsafeGetGeneratorImpl() !=
       default_generator(trace.device).unsafeGetGeneratorImpl()) {
     trace.break_capture_here("it draws from a generator of its own");
+  }
+  if (trace.graph != nullptr) {
+    note_draw(trace, generator, node.random_blocks);
+    return;
   }
   auto state = draw(generator, node.random_blocks);
   trace.dynamic.push_back(state.seed);

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "tracing/shared_buffers.h"
+#include "tracing/stream_graph.h"
 
 namespace fuse {
 
@@ -162,6 +163,9 @@ void CallEncoder::encode_tensor(OpenTrace& trace, const at::Tensor& tensor) {
   const bool first = !finds(trace, *buffer, cutter_);
   if (buffer->poison) {
     TORCH_CHECK(false, *buffer->poison);
+  }
+  if (trace.graph != nullptr && first) [[unlikely]] {
+    trace.graph->hold(*buffer);
   }
   const bool initialised = !first || buffer->array.defined();
   if (first) {

@@ -22,6 +22,7 @@ enum class CutReason : uint8_t {
   DeviceChange,
   Compiled,
   OtherStream,
+  Graph,
 };
 
 constexpr std::array kCutReasonNames{
@@ -36,9 +37,10 @@ constexpr std::array kCutReasonNames{
     "every_operation",
     "device_change",
     "compiled",
-    "other_stream"};
+    "other_stream",
+    "graph"};
 constexpr size_t kCutReasons = kCutReasonNames.size();
-static_assert(static_cast<size_t>(CutReason::OtherStream) + 1 == kCutReasons);
+static_assert(static_cast<size_t>(CutReason::Graph) + 1 == kCutReasons);
 
 constexpr const char* name_of(CutReason reason) {
   return kCutReasonNames[static_cast<size_t>(reason)];

@@ -16,7 +16,7 @@ bool prepare(
     const CompiledGraph& graph,
     const std::vector<GraphInput>& inputs,
     std::vector<uint64_t>& key) {
-  if (builder.mode == Mode::Debug || trace.capture != nullptr) {
+  if (builder.mode == Mode::Debug || trace.capture != nullptr || trace.graph != nullptr) {
     return false;
   }
   builder.tiers.end(trace);

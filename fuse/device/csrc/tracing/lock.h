@@ -7,6 +7,7 @@
 #include "runtime/process.h"
 #include "runtime/python_bridge.h"
 #include "tracing/recorder.h"
+#include "tracing/stream_graph_recorder.h"
 
 namespace fuse {
 
@@ -17,7 +18,7 @@ class Recorder::Lock {
   explicit Lock(Recorder& recorder) : mutex_(recorder.mutex_) {
     check_process();
     TORCH_CHECK(
-        owner().load(std::memory_order_relaxed) != std::this_thread::get_id(),
+        !held_here(),
         "an operation on the tpu device was called from inside the recorder "
         "(from a finaliser or a signal handler); move it out of there");
     acquire();
@@ -30,6 +31,9 @@ class Recorder::Lock {
         throw;
       }
     }
+    if (trace_->graph != nullptr && trace_->graph.use_count() == 1) [[unlikely]] {
+      drop_graph(recorder.builder_, *trace_); // whoever captured it has lost it
+    }
   }
   ~Lock() {
     if (held_) {
@@ -38,6 +42,10 @@ class Recorder::Lock {
   }
   Lock(const Lock&) = delete;
   Lock& operator=(const Lock&) = delete;
+  // Whether the calling thread holds it.
+  static bool held_here() {
+    return owner().load(std::memory_order_relaxed) == std::this_thread::get_id();
+  }
   // The trace that the calling thread's stream has open.
   OpenTrace& trace() {
     return *trace_;

@@ -85,6 +85,7 @@ void OpenTrace::begin(TrieNode& root, uint64_t next_serial) {
   aside.clear();
   leaves.clear();
   dynamic.clear();
+  replayed.reset();
 }
 
 std::vector<int32_t> OpenTrace::live_values() const {

@@ -14,6 +14,7 @@
 
 namespace fuse {
 
+struct StreamGraph;
 struct TrieNode;
 
 // A value from before the trace. Undefined memory has a place here too, without an array,
@@ -101,6 +102,8 @@ struct OpenTrace {
   std::unordered_map<const Buffer*, Place> aside; // leaves that another stream reads as well
   StartedPlan started;
   std::unique_ptr<GraphCapture> capture;
+  std::shared_ptr<StreamGraph> graph; // that the stream captures
+  std::shared_ptr<StreamGraph> replayed; // whose calls the trace holds, on a trie of their own
   bool joins = false; // the trace holds a graph that others are to join
   tiering::Segment segment;
   tiering::Place place;

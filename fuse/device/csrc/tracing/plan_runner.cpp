@@ -117,22 +117,25 @@ PyRef recorded_nodes(TrieNode& node, std::vector<TrieNode*>& path) {
   return nodes;
 }
 
-PlanFor PlanRunner::plan_for(const OpenTrace& trace, std::vector<int32_t> live) {
+PlanFor PlanRunner::plan_for(const OpenTrace& trace, std::vector<int32_t> live, bool waits) {
   std::vector<int32_t> donatable = trace.donatable_leaves();
   if (Plan* known = find_plan(*trace.cursor, live, donatable)) {
     return {known, false};
   }
   widen(trace.cursor->plans, live, donatable);
-  return {make(trace, std::move(live), donatable), true};
+  return {make(trace, std::move(live), donatable, waits), true};
 }
 
 Plan* PlanRunner::make(
-    const OpenTrace& trace, std::vector<int32_t> live, const std::vector<int32_t>& donatable) {
+    const OpenTrace& trace,
+    std::vector<int32_t> live,
+    const std::vector<int32_t>& donatable,
+    bool waits) {
   TrieNode& node = *trace.cursor;
   std::vector<TrieNode*> path;
   PyRef nodes = recorded_nodes(node, path);
   PyRef made = call_engine(
-      "plan",
+      waits ? "plan_at_once" : "plan",
       pack(
           std::move(nodes), int_tuple(live), int_tuple(donatable), int_tuple(trace.read_leaves())));
   const PyRef handle = PyRef::borrow(checked(PyTuple_GetItem(made.get(), 0)));

@@ -19,7 +19,8 @@ class PlanRunner {
   explicit PlanRunner(Speculator& speculator) : speculator_(speculator) {}
 
   // A plan of where the trace ends that leaves these values alive.
-  PlanFor plan_for(const OpenTrace& trace, std::vector<int32_t> live);
+  // `waits` if its executables are to be there when it has been made.
+  PlanFor plan_for(const OpenTrace& trace, std::vector<int32_t> live, bool waits = false);
   // Runs it: the values that it leaves alive become their buffers'.
   void execute(OpenTrace& trace, Plan& plan, CutReason reason);
   // Notes whether all executables of a plan that has run are there.
@@ -31,7 +32,10 @@ class PlanRunner {
 
  private:
   Plan* make(
-      const OpenTrace& trace, std::vector<int32_t> live, const std::vector<int32_t>& donatable);
+      const OpenTrace& trace,
+      std::vector<int32_t> live,
+      const std::vector<int32_t>& donatable,
+      bool waits);
 
   Speculator& speculator_;
   bool crowded_ = false;

@@ -6,6 +6,7 @@
 #include "tracing/graph_recorder.h"
 #include "tracing/lock.h"
 #include "tracing/shared_buffers.h"
+#include "tracing/stream_graph_recorder.h"
 #include "tracing/tensors_in.h"
 
 namespace fuse {
@@ -15,12 +16,22 @@ Recorder& Recorder::global() {
   return *recorder;
 }
 
+bool Recorder::is_here() {
+  return Lock::held_here();
+}
+
 RecordOutcome Recorder::record(
     const c10::OperatorHandle& op, const OpInfo& info, torch::jit::Stack* stack) {
   Lock lock(*this);
   const BoxedCall call{op, info, torch::jit::last(*stack, info.kinds.size())};
   RecordOutcome outcome = builder_.record(lock.trace(), call, stack, may_run_uncompiled());
   uncompiled_.fetch_add(outcome.as == RecordOutcome::As::Uncompiled, std::memory_order_relaxed);
+  if (outcome.as == RecordOutcome::As::Fallback) {
+    fuse::refuse_in_graph(
+        lock.trace(),
+        "aten::" + call.info.name + " runs on the host" +
+            (outcome.why.empty() ? "" : " (" + outcome.why + ")"));
+  }
   return outcome;
 }
 
@@ -68,11 +79,15 @@ void Recorder::end_uncompiled() {
 
 void Recorder::cut(CutReason reason) {
   Lock lock(*this);
+  if (lock.trace().graph != nullptr && reason == CutReason::OptimizerStep) {
+    return; // what is captured is one trace
+  }
   builder_.cut_trace(lock.trace(), reason);
 }
 
 void Recorder::cut_all(CutReason reason) {
   Lock lock(*this);
+  fuse::refuse_in_graph(lock.trace(), reason);
   builder_.cut_every(reason);
 }
 
@@ -93,6 +108,7 @@ void Recorder::cut_at(const Position& position, CutReason reason) {
 Array Recorder::materialise(Buffer* buffer, CutReason reason) {
   Lock lock(*this);
   lock.trace().break_capture_here("it reads a value on the host");
+  fuse::refuse_in_graph(lock.trace(), reason);
   if (buffer->pending) {
     try {
       builder_.cut_trace(*buffer->stream, reason);
@@ -111,6 +127,7 @@ Array Recorder::materialise(Buffer* buffer, CutReason reason) {
 void Recorder::assign(Buffer* buffer, Array array, uint32_t layout) {
   Lock lock(*this);
   lock.trace().break_capture_here("it writes a value on the host");
+  fuse::refuse_in_graph(lock.trace(), "it writes a value that the host has");
   leave_to(nullptr, *buffer);
   buffer->trace = 0;
   buffer->value = -1;
@@ -143,6 +160,28 @@ std::string Recorder::end_capture(
     const std::vector<GraphOutput>& outputs) {
   Lock lock(*this);
   return fuse::end_capture(builder_, lock.trace(), graph, inputs, outputs);
+}
+
+// ---- graphs of streams -----------------------------------------------------------------
+
+void Recorder::begin_graph(std::shared_ptr<StreamGraph> graph) {
+  Lock lock(*this);
+  fuse::begin_graph(builder_, lock.trace(), std::move(graph));
+}
+
+void Recorder::end_graph(StreamGraph& graph) {
+  Lock lock(*this);
+  fuse::end_graph(builder_, lock.trace(), graph);
+}
+
+void Recorder::refuse_in_graph(const std::string& what) {
+  Lock lock(*this);
+  fuse::refuse_in_graph(lock.trace(), what);
+}
+
+void Recorder::run_graph(const std::shared_ptr<StreamGraph>& graph) {
+  Lock lock(*this);
+  fuse::run_graph(builder_, lock.trace(), graph);
 }
 
 // ---- settings and counters --------------------------------------------------------------

@@ -4,6 +4,7 @@
 #include <ATen/core/stack.h>
 
 #include <atomic>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "tracing/captured_graph.h"
 #include "tracing/operand_summary.h"
 #include "tracing/record_only.h"
+#include "tracing/stream_graph.h"
 #include "tracing/streams.h"
 #include "tracing/trace_builder.h"
 
@@ -28,6 +30,8 @@ struct Position {
 class Recorder final {
  public:
   static Recorder& global();
+  // Whether the calling thread is in one of its calls.
+  static bool is_here();
 
   // Records the call on top of `stack`, whose arguments are prepared.
   RecordOutcome record(const c10::OperatorHandle& op, const OpInfo& info, torch::jit::Stack* stack);
@@ -66,6 +70,16 @@ class Recorder final {
       CompiledGraph* graph,
       const std::vector<GraphInput>& inputs,
       const std::vector<GraphOutput>& outputs);
+
+  // Graphs of streams. From here on the calling thread's stream captures what it records.
+  void begin_graph(std::shared_ptr<StreamGraph> graph);
+  // The capture ends; throws why it is none.
+  void end_graph(StreamGraph& graph);
+  // Throws that a graph which the calling thread's stream captures cannot hold this; nothing where
+  // it captures none.
+  void refuse_in_graph(const std::string& what);
+  // Runs what has been captured, after what the calling thread's stream has recorded.
+  void run_graph(const std::shared_ptr<StreamGraph>& graph);
 
   Mode mode() const {
     return builder_.mode.load(std::memory_order_relaxed);

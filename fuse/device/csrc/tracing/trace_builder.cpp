@@ -13,6 +13,7 @@
 #include "tracing/prepare.h"
 #include "tracing/repeat_marks.h"
 #include "tracing/shared_buffers.h"
+#include "tracing/stream_graph_recorder.h"
 #include "tracing/streams.h"
 
 namespace fuse {
@@ -25,7 +26,8 @@ RecordOutcome TraceBuilder::record(
   RecordOutcome outcome;
   try {
     const CallKey& key = encoder_.encode(trace, call.info, call.arguments);
-    if (tiers.begins_uncompiled(trace, key, call, may_run_uncompiled, limit)) {
+    if (trace.graph == nullptr &&
+        tiers.begins_uncompiled(trace, key, call, may_run_uncompiled, limit)) {
       outcome.as = RecordOutcome::As::Uncompiled;
     } else if ((node = find_child(trace, key, call)) != nullptr) {
       ++stats.known;
@@ -71,7 +73,8 @@ Refusal TraceBuilder::add_child(
   if (Refusal refusal = describe(*made, key, call, trace.next_value(), inference_)) {
     return refusal;
   }
-  node = &trie.add(*trace.cursor, std::move(made));
+  Trie& calls = trace.graph != nullptr ? trace.graph->calls : trie;
+  node = &calls.add(*trace.cursor, std::move(made));
   return std::nullopt;
 }
 
@@ -82,6 +85,9 @@ void TraceBuilder::advance(OpenTrace& trace, c10::ArrayRef<TrieNode*> steps) {
   trace.cursor = &node;
   trace.operations += steps.size();
   stats.operations += steps.size();
+  if (trace.graph != nullptr) {
+    return;
+  }
   if (trace.capture != nullptr) {
     capture_step(trace, node, encoder_.key());
     return;
@@ -123,6 +129,7 @@ void TraceBuilder::switch_device(OpenTrace& trace, int8_t device) {
 }
 
 void TraceBuilder::cut_trace(OpenTrace& trace, CutReason reason) {
+  refuse_in_graph(trace, reason);
   if (trace.operations == 0) {
     tiers.end(trace); // else what is cut is a call of one that was recorded
     begin_trace(trace);
@@ -137,6 +144,15 @@ void TraceBuilder::cut_trace(OpenTrace& trace, CutReason reason) {
     trace.mark_at = 0; // the stream has ended by itself: there is no endless loop to mark
   }
   begin_trace(trace);
+}
+
+void TraceBuilder::plan_trace(OpenTrace& trace) {
+  std::vector<int32_t> live = trace.live_values();
+  if (!live.empty()) {
+    GilGuard gil;
+    drain_releases();
+    plans_.plan_for(trace, std::move(live), true);
+  }
 }
 
 PlanFor TraceBuilder::run_trace(OpenTrace& trace, CutReason reason) {
@@ -187,6 +203,7 @@ void TraceBuilder::begin_stream(OpenTrace& trace) {
       continue;
     }
     if (other->cursor != nullptr) {
+      drop_graph(*this, *other); // its thread captures no more
       try {
         cut_trace(*other, CutReason::OtherStream);
       } catch (const std::exception&) {
@@ -205,7 +222,7 @@ void TraceBuilder::begin_stream(OpenTrace& trace) {
 void TraceBuilder::cut_every(CutReason reason) {
   std::exception_ptr failed;
   for (OpenTrace* trace : Streams::global().all()) {
-    if (trace->cursor == nullptr) {
+    if (trace->cursor == nullptr || trace->graph != nullptr) { // what is captured runs later
       continue;
     }
     try {
@@ -224,7 +241,7 @@ void TraceBuilder::cut_every(CutReason reason) {
 
 void TraceBuilder::forget_if_due(const OpenTrace& trace) {
   if (forgets_soon_.load(std::memory_order_relaxed) && trace.operations == 0 &&
-      trace.capture == nullptr) [[unlikely]] {
+      trace.capture == nullptr && trace.graph == nullptr) [[unlikely]] {
     forget();
   }
 }
@@ -233,9 +250,12 @@ void TraceBuilder::forget() {
   forgets_soon_.store(false, std::memory_order_relaxed);
   cut_every(CutReason::ModeChange);
   trie.forget();
+  ++forgotten_;
   tiers.forget();
   for (OpenTrace* trace : Streams::global().all()) {
-    trace->cursor = trace->cursor == nullptr ? nullptr : &trie.root();
+    if (trace->cursor != nullptr && trace->graph == nullptr) {
+      trace->cursor = &trie.root();
+    }
   }
 }
 

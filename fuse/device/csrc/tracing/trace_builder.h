@@ -40,6 +40,8 @@ class TraceBuilder final : public TraceCutter {
   void switch_device(OpenTrace& trace, int8_t device);
 
   void cut_trace(OpenTrace& trace, CutReason reason) override;
+  // Makes the plan of what the trace holds, its executables with it, and runs nothing.
+  void plan_trace(OpenTrace& trace);
   // The same of every stream's; the first error is raised once all have been.
   void cut_every(CutReason reason);
   // A stream's first trace begins; what threads that have ended recorded last is handed on.
@@ -49,6 +51,10 @@ class TraceBuilder final : public TraceCutter {
   // The same where the next trace begins. Waits for nothing, and needs no mutex.
   void forget_soon() {
     forgets_soon_.store(true, std::memory_order_relaxed);
+  }
+  // Changes when plans that were made before must not be used any more.
+  uint64_t generation() const {
+    return forgotten_;
   }
   // What `forget_soon` asked for, where a trace begins.
   void forget_if_due(const OpenTrace& trace);
@@ -68,6 +74,7 @@ class TraceBuilder final : public TraceCutter {
 
   std::atomic<bool> forgets_soon_{false};
   uint64_t serials_ = 0; // traces begun
+  uint64_t forgotten_ = 0; // how often all known streams were
   CallEncoder encoder_{*this};
   ShapeInference inference_;
   Speculator speculator_{stats};

@@ -1,0 +1,83 @@
+"""Joins a file's results on the CPU with the device's, and with the list of reasons."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tests.upstream.reasons import REASONS
+from tests.upstream.record import RIGHT, SKIPPED, Log, Outcome
+
+
+@dataclass
+class Judged:
+    """A file's tests that pass on the CPU: how many, and which do not on the device."""
+
+    file: str
+    tests: int
+    counted: int = 0
+    passed: dict[str, int] = field(default_factory=dict)
+    skipped: int = 0
+    listed: dict[str, str] = field(default_factory=dict)
+    """Tests with a reason, and the reason."""
+    failed: dict[str, dict[str, Outcome]] = field(default_factory=dict)
+    """Tests without one: their outcome by lane."""
+    unneeded: list[str] = field(default_factory=list)
+    """Tests that have a reason and pass in every lane."""
+
+    def line(self) -> str:
+        """The counts, for a person who waits."""
+        lanes = ", ".join(f"{lane} {count}" for lane, count in self.passed.items())
+        return (
+            f"{self.file}: {self.counted} of {self.tests} ({lanes}, {self.skipped} skipped there, "
+            f"{len(self.listed)} listed, {len(self.failed)} not)"
+        )
+
+    def wrong(self) -> list[str]:
+        """What is not as the list says: a line a test."""
+        lines = [
+            f"{self.file}:{name}: {lane}: {one.result}: {(one.why.strip().splitlines() or [''])[-1]}"
+            for name, lanes in self.failed.items()
+            for lane, one in lanes.items()
+        ]
+        return lines + [f"{name}: passes, and has a reason not to" for name in self.unneeded]
+
+
+def reason_of(name: str) -> str | None:
+    """Why ``file:Class.test`` need not pass."""
+    for reason, patterns in REASONS.items():
+        if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns):
+            return reason
+    return None
+
+
+def judge(file: str, logs: Mapping[str, Log]) -> Judged:
+    """The file's results; the first of the logs is the CPU's."""
+    (_, cpu), *devices = logs.items()
+    found = {lane: log.outcomes() for lane, log in devices}
+    judged = Judged(file, cpu.tests())
+    judged.passed = dict.fromkeys(found, 0)
+    for name, on_cpu in sorted(cpu.outcomes().items()):
+        if on_cpu.result not in RIGHT:
+            continue
+        lanes = {lane: outcomes[name] for lane, outcomes in found.items() if name in outcomes}
+        if not lanes or any(one.result == SKIPPED for one in lanes.values()):
+            judged.skipped += 1
+            continue
+        judged.counted += 1
+        for lane, one in lanes.items():
+            judged.passed[lane] += one.result in RIGHT
+        bad = {lane: one for lane, one in lanes.items() if one.result not in RIGHT}
+        reason = reason_of(f"{file}:{name}")
+        if bad and reason is not None:
+            judged.listed[name] = reason
+        elif bad:
+            judged.failed[name] = bad
+        elif reason is not None and lanes:
+            judged.unneeded.append(f"{file}:{name}")
+    for lane, outcomes in found.items():
+        for name, one in outcomes.items():
+            if "." not in name or name.startswith("setUp"):  # a file or a class that did not start
+                judged.failed.setdefault(name, {})[lane] = one
+    return judged
