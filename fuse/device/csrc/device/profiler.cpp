@@ -55,12 +55,14 @@ class Session final : public libkineto::IActivityProfilerSession {
  public:
   void start() override {
     run_all();
-    buffer_ = std::make_unique<libkineto::CpuTraceBuffer>();
     GilGuard gil;
     call_engine("profile", pack(PyRef::steal(checked(PyCFunction_New(&kWhere, nullptr)))));
     status_ = libkineto::TraceStatus::RECORDING;
   }
-  void stop() override {
+  void stop() override { // also of one that has not begun: a schedule's may end while it warms up
+    if (status_ != libkineto::TraceStatus::RECORDING) {
+      return;
+    }
     run_all();
     GilGuard gil;
     PyRef found = call_engine("profile", pack(PyRef::borrow(Py_None)));
@@ -175,7 +177,8 @@ class Session final : public libkineto::IActivityProfilerSession {
   }
 
   uint32_t flows_ = 0;
-  std::unique_ptr<libkineto::CpuTraceBuffer> buffer_;
+  std::unique_ptr<libkineto::CpuTraceBuffer> buffer_ =
+      std::make_unique<libkineto::CpuTraceBuffer>();
   std::set<int64_t> streams_;
   std::vector<std::string> errors_;
 };
@@ -190,7 +193,10 @@ class Profiler final : public libkineto::IActivityProfiler {
     return activities();
   }
   std::unique_ptr<libkineto::IActivityProfilerSession> configure(
-      const std::set<ActivityType>&, const libkineto::Config&) override {
+      const std::set<ActivityType>& types, const libkineto::Config&) override {
+    if (types.count(ActivityType::CONCURRENT_KERNEL) == 0) {
+      return nullptr; // a profile of the CPU alone
+    }
     return std::make_unique<Session>();
   }
   std::unique_ptr<libkineto::IActivityProfilerSession> configure(
