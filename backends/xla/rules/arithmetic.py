@@ -248,7 +248,7 @@ def _real_if_possible(number: complex) -> complex:
 def _pow_varying(x: Value, exponent: Value) -> Value:
     """``x ** exponent`` of an exponent that varies: the roots stay what they are as constants."""
     result = power(x, expand(like(x, exponent), x.shape))
-    if is_integer(dtype_of(x)):
+    if is_integer(dtype_of(x)) or is_integer(dtype_of(exponent)):
         return result
     for known, root in _ROOTS.items():
         result = select(lax.eq(exponent, cast(known, dtype_of(exponent))), root(x), result)
