@@ -27,6 +27,9 @@ VALUES = 4
 """Values that a number gets: two to become an input of the executable, and two to stay one."""
 FLOATS = (0.5, 0.75, 0.3, 0.9, 1.25, 2.5, 0.1)
 INTEGERS = (2, 3, 4, 5, -2, 1, -1, 6, 0)
+SPECIAL = {int: (0, 1, -1, 2), float: (0.0, 1.0, -0.5, 0.5, 0, 1, 2)}
+"""What rules may treat apart, by the type of the number; tried once it varies. A float's place may
+be given an integer."""
 SAMPLES = 2
 DTYPES = (torch.float32, torch.int64)
 
@@ -45,6 +48,7 @@ class Moved:
     samples: tuple[Sample, ...]
     results: tuple[list[Any], ...]
     drawn: bool
+    special: tuple[tuple[Sample, list[Any]], ...] = ()
 
 
 def call(function: Function, sample: Sample, device: str, seed: int = 0) -> list[Any]:
@@ -123,8 +127,23 @@ def _moved(function: Function, sample: Sample, argument: str, at: int) -> Moved 
         results.append(found)
         if len(samples) == VALUES:
             drawn = different(_on_cpu(function, changed, 1), found) is not None
-            return Moved(argument, tuple(samples), tuple(results), drawn)
+            special = () if drawn else tuple(_specials(function, leaves, form, at, _form(found)))
+            return Moved(argument, tuple(samples), tuple(results), drawn, special)
     return None
+
+
+def _specials(
+    function: Function, leaves: list[Any], form: Any, at: int, result_form: list[Any]
+) -> Iterator[tuple[Sample, list[Any]]]:
+    """The special values that the CPU takes and whose results have that form, with these."""
+    for number in SPECIAL[float if isinstance(leaves[at], float) else int]:
+        changed = tree_unflatten([*leaves[:at], number, *leaves[at + 1 :]], form)
+        try:
+            found = _on_cpu(function, changed)
+        except Exception:  # noqa: BLE001  (an error of any kind: no value of the argument)
+            continue
+        if _form(found) == result_form:
+            yield changed, found
 
 
 def _on_cpu(function: Function, sample: Sample, seed: int = 0) -> list[Any]:

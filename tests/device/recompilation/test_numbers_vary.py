@@ -23,6 +23,7 @@ from tests.device.recompilation.number_arguments import (
     FORMS,
     Function,
     Moved,
+    call,
     compiled_late,
     different,
     moved_numbers,
@@ -52,6 +53,10 @@ def _problems(name: str, form: str, function: Function, moved: Moved) -> list[st
         problems.append(f"it varies; it is in CONSTANT as {reason!r}")
     differences = (different(*pair) for pair in zip(found, expected, strict=True))
     problems += [one for one in differences if one is not None][:1]
+    for sample, result in moved.special:
+        difference = different(call(function, sample, DEVICE), result)
+        if difference is not None:
+            problems.append(f"{sample}: {difference}")
     return [f"{name} {moved.argument}: {problem}" for problem in problems]
 
 
