@@ -35,8 +35,8 @@ LANES: Final[dict[str, dict[str, str]]] = {
 """The CPU comes first: only what passes there is asked of the device."""
 START_SECONDS: Final = 600.0
 """For PyTorch's largest files, which make some ten thousand tests as they are imported."""
-SECONDS: Final = 120.0
-"""Of silence after which a test hangs."""
+SECONDS: Final = 400.0
+"""Of silence after which a test hangs: some compile hundreds of sizes."""
 
 
 def run_file(folder: Path, file: str, lane: str, count: int, seed: int) -> None:
@@ -126,9 +126,7 @@ def main() -> int:
         ]
         for one in done:
             one.result()
-    judged = [
-        judge(file, {lane: log_of(file, lane) for lane in LANES}) for file in given.files
-    ]
+    judged = [judge(file, {lane: log_of(file, lane) for lane in LANES}) for file in given.files]
     if tuple(given.files) == FILES:
         write(judged, given.tests, given.seed)
     wrong = [line for one in judged for line in one.wrong()]

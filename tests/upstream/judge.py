@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import fnmatch
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tests.upstream.reasons import REASONS
+from tests.upstream import reasons
 from tests.upstream.record import RIGHT, SKIPPED, Log, Outcome
 
 
@@ -37,19 +36,20 @@ class Judged:
     def wrong(self) -> list[str]:
         """What is not as the list says: a line a test."""
         lines = [
-            f"{self.file}:{name}: {lane}: {one.result}: {(one.why.strip().splitlines() or [''])[-1]}"
+            f"{self.file}:{name}: {lane}: {one.result}: {one.why.strip()[-300:]}"
             for name, lanes in self.failed.items()
             for lane, one in lanes.items()
         ]
         return lines + [f"{name}: passes, and has a reason not to" for name in self.unneeded]
 
 
-def reason_of(name: str) -> str | None:
-    """Why ``file:Class.test`` need not pass."""
-    for reason, patterns in REASONS.items():
-        if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns):
-            return reason
-    return None
+def _reason(name: str, bad: Mapping[str, Outcome]) -> str | None:
+    """Why a test need not pass: by its name, or because it says the same in every lane."""
+    named = reasons.by_name(name)
+    if named is not None or not bad:
+        return named
+    found = {reasons.by_text(one.why) for one in bad.values()}
+    return found.pop() if len(found) == 1 else None
 
 
 def judge(file: str, logs: Mapping[str, Log]) -> Judged:
@@ -69,7 +69,7 @@ def judge(file: str, logs: Mapping[str, Log]) -> Judged:
         for lane, one in lanes.items():
             judged.passed[lane] += one.result in RIGHT
         bad = {lane: one for lane, one in lanes.items() if one.result not in RIGHT}
-        reason = reason_of(f"{file}:{name}")
+        reason = _reason(f"{file}:{name}", bad)
         if bad and reason is not None:
             judged.listed[name] = reason
         elif bad:

@@ -51,7 +51,7 @@ def _generic_base(test: unittest.TestCase) -> str | None:
 
 
 def sample(names: Iterable[str], count: int, seed: int) -> list[str]:
-    """``count`` of the names, all if 0; a larger count has a smaller one's, whatever else is there."""
+    """``count`` of the names, all if 0; a larger count has those of a smaller one."""
 
     def drawn(name: str) -> bytes:
         return hashlib.sha256(f"{seed}/{name}".encode()).digest()

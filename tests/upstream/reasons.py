@@ -1,11 +1,64 @@
-"""Tests of PyTorch's that pass on the CPU and not on the device, each with its reason.
+"""Why tests of PyTorch's that pass on the CPU need not pass on the device.
 
-A pattern is of shell's kind, for ``file:Class.test`` with the name that the test has on the CPU.
+A reason holds for tests by name, ``file:Class.test`` with the name that the test has on the CPU, in
+the patterns of a shell; or for whatever fails with a text, where the text is the reason itself.
 """
 
 from __future__ import annotations
 
+import fnmatch
+import re
 from typing import Final
 
-REASONS: Final[dict[str, tuple[str, ...]]] = {}
-"""Patterns by reason. One that matches a test which passes in all lanes is no longer needed."""
+DENSE: Final = "README: dense tensors only, none that are sparse, quantised or nested"
+HOST_MEMORY: Final = "README: a tensor's memory has no address that the host could read or write"
+CPU_BY_NAME: Final = "the test makes some of its tensors on the CPU, whatever the default device"
+NUMPY: Final = "the test hands a tensor of the device to NumPy, which takes those of the host"
+LATE: Final = "README: an index out of bounds is an error where a result is read, not at the call"
+ORDER: Final = "sums and products in another order: the last bits differ"
+COMPLEX: Final = "infinities and NaN of complex numbers: a product with 1 is no operation here"
+COPY_ON_WRITE: Final = "clones are made at once: copy on write is of memory with an address"
+CHECKED: Final = "PyTorch checks it for CUDA's tensors and the CPU's by name"
+OWN_GENERATOR: Final = "draws numbers of its own: the test expects those of the CPU's generator"
+
+TEXTS: Final[dict[str, tuple[str, ...]]] = {
+    DENSE: (
+        r"the tpu device has dense \(strided\) tensors only",
+        r"No dispatch mode was found.*nested|NestedTensor",
+    ),
+    HOST_MEMORY: (
+        r"was made of an address, where the device has no memory of its own",
+        r"hint: slice a tensor, or storage\.cpu\(\), which is a copy",
+        r"Cannot access data pointer of Tensor",
+    ),
+    NUMPY: (r"can't convert tpu:0 device type tensor to numpy",),
+    CPU_BY_NAME: (
+        r"Expected all tensors to be on the same device, but found at least two devices, "
+        r"(tpu:0 and cpu|cpu and tpu:0)",
+        r"Expected a 'tpu' device type for generator but found 'cpu'",
+        r"Object comparison failed: device\(type='tpu', index=0\) != device\(type='cpu'\)",
+        r"'tpu(:0)?' != 'cpu'",
+    ),
+}
+"""Expressions that a failed test's traceback holds."""
+
+TESTS: Final[dict[str, tuple[str, ...]]] = {
+    COPY_ON_WRITE: ("test_torch:*.test_lazy_clone_*",),
+}
+"""Tests by name. One that passes in every lane must not be here."""
+
+
+def by_name(name: str) -> str | None:
+    """Why ``file:Class.test`` need not pass."""
+    for reason, patterns in TESTS.items():
+        if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns):
+            return reason
+    return None
+
+
+def by_text(text: str) -> str | None:
+    """Why what failed with this traceback need not pass."""
+    for reason, expressions in TEXTS.items():
+        if any(re.search(expression, text) for expression in expressions):
+            return reason
+    return None

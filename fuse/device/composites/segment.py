@@ -128,13 +128,19 @@ def _others(
     axis: int,
     initial: float | None,
 ) -> Tensor:
-    """For each element the product of its segment's others, right where some are zero."""
-    zero = within & (data == 0)
+    """For each element the product of its segment's others, right where some are zero or NaN."""
+    zero, nan = within & (data == 0), within & data.isnan()
     start = torch.ones(shape, dtype=data.dtype, device=data.device)
     start = start if initial is None else start * initial
-    plain = torch.where(zero | ~within, 1, data)
+    apart = zero | nan
+    plain = torch.where(apart | ~within, 1, data)
     product = start.scatter_reduce(axis, segment, plain, "prod").gather(axis, segment)
-    zeros = torch.zeros(shape, dtype=torch.int64, device=data.device)
-    zeros = zeros.scatter_add(axis, segment, zero.to(torch.int64)).gather(axis, segment)
-    others = zeros - zero.to(torch.int64)
-    return torch.where(others > 0, 0, torch.where(zero, product, product / plain))
+
+    def other(kind: Tensor) -> Tensor:
+        """Whether another element of the segment is of this kind."""
+        count = torch.zeros(shape, dtype=torch.int64, device=data.device)
+        count = count.scatter_add(axis, segment, kind.to(torch.int64)).gather(axis, segment)
+        return count - kind.to(torch.int64) > 0
+
+    found = torch.where(apart, product, product / plain)
+    return torch.where(other(nan), float("nan"), torch.where(other(zero), 0, found))

@@ -94,13 +94,23 @@ def moved_numbers(info: Any, function: Function) -> Iterator[Moved]:
     seen: set[str] = set()
     supported = info.supported_dtypes("cpu")
     for dtype in [dtype for dtype in DTYPES if dtype in supported]:
-        for sample in Samples(info).plain(dtype, SAMPLES):
-            nest = (sample.input, sample.args, sample.kwargs)
+        samples = list(Samples(info).plain(dtype, SAMPLES))
+        nests = [(sample.input, sample.args, sample.kwargs) for sample in samples]
+        for nest in (*nests, *_with_numbers(info, nests)):
             for argument, at in _numbers(nest):
                 moved = None if argument in seen else _moved(function, nest, argument, at)
                 if moved is not None:
                     seen.add(argument)
                     yield moved
+
+
+def _with_numbers(info: Any, samples: list[Sample]) -> Iterator[Sample]:
+    """Samples of an operator of two tensors, the second one a Python number, which none of its own
+    samples has."""
+    if getattr(info, "supports_rhs_python_scalar", False):
+        for value, _, _ in samples:
+            yield value, (2.5 if value.is_floating_point() else 3,), {}
+            yield value, (3,), {}
 
 
 def _numbers(sample: Sample) -> Iterator[tuple[str, int]]:

@@ -282,9 +282,7 @@ def test_waiting_for_the_device_is_refused():
 
 def test_a_call_that_runs_on_the_host_is_refused():
     x = torch.eye(3, device=DEVICE)
-    refused(
-        lambda: torch.linalg.ldl_factor(x), "aten::linalg_ldl_factor_ex runs on the host"
-    )
+    refused(lambda: torch.linalg.ldl_factor(x), "aten::linalg_ldl_factor_ex runs on the host")
 
 
 def test_an_optimizer_that_counts_its_steps_on_the_host_is_refused():

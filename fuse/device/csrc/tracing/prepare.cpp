@@ -37,7 +37,7 @@ c10::Device tpu(int index) {
 }
 
 // `device` is the index of the device of the arguments before this one, -1 if they have none.
-Need need_of(const at::Tensor& tensor, bool host_index_allowed, int& device) {
+Need need_of(const at::Tensor& tensor, bool written, bool host_index_allowed, int& device) {
   if (!tensor.defined()) {
     return Need::Nothing;
   }
@@ -49,7 +49,8 @@ Need need_of(const at::Tensor& tensor, bool host_index_allowed, int& device) {
     device = own;
     return tensor.is_conj() || tensor.is_neg() ? Need::Resolve : Need::Nothing;
   }
-  if (!tensor.is_cpu() || (tensor.dim() != 0 && !host_index_allowed)) {
+  // A number on the host is an operand of any device; what is written has to be of this one.
+  if (!tensor.is_cpu() || written || (tensor.dim() != 0 && !host_index_allowed)) {
     refuse_devices(tpu(std::max(device, 0)), tensor.device());
   }
   return host_index_allowed ? Need::Move : Need::Nothing;
@@ -198,7 +199,7 @@ void prepare(const OpInfo& info, torch::jit::Stack* stack) {
   for (size_t at = 0; at < count; ++at) {
     c10::IValue& value = (*stack)[stack->size() - count + at];
     if (value.isTensor()) {
-      Need need = need_of(value.toTensor(), indices && at > 0, device);
+      Need need = need_of(value.toTensor(), info.written[at], indices && at > 0, device);
       if (need != Need::Nothing) {
         value = prepared(value.toTensor(), need, device_of(arguments));
       }
@@ -212,7 +213,7 @@ void prepare(const OpInfo& info, torch::jit::Stack* stack) {
         if (!element.isTensor()) {
           continue;
         }
-        Need need = need_of(element.toTensor(), indices, device);
+        Need need = need_of(element.toTensor(), info.written[at], indices, device);
         if (need != Need::Nothing) {
           value.toList().set(item, prepared(element.toTensor(), need, device_of(arguments)));
         }
