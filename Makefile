@@ -22,7 +22,7 @@ BACKENDS ?= all
 NATIVE := $(wildcard tests/cpp/*.cpp tests/cpp/*.h fuse/device/csrc/*/* fuse/native/include/* backends/xla/cpu/csrc/* \
 	fuse/distributed/csrc/*/*)
 
-.PHONY: help demo test test-slow test-lanes lanes-skipped test-sanitized fuzz mutants smoke clients op-coverage \
+.PHONY: help demo test test-slow test-lanes lanes-skipped test-pytorch test-sanitized fuzz mutants smoke clients op-coverage \
 	docs docs-here check tidy wheel check-wheel format bench clean
 .DEFAULT_GOAL := help
 
@@ -31,6 +31,7 @@ help:
 	@echo "make test    install, then run the tests; make test-slow: those it leaves out"
 	@echo "make lanes-skipped  list what each lane of the tests leaves out, and why"
 	@echo "make test-shipped  PyTorch's own tests of torch.distributed, on the device"
+	@echo "make test-pytorch  PyTorch's own tests of every device; PYTORCH_TESTS=FOLDER of a checkout"
 	@echo "make test-sanitized  run a program of threads and streams on a core built with sanitizers"
 	@echo "make fuzz    run random programs, PROGRAMS of them from SEED on, and compare with the CPU"
 	@echo "make mutants make MUTANTS small faults, of SEED, and see whether the tests notice"
@@ -75,6 +76,18 @@ lanes-skipped: $(VENV)/.tools
 # PyTorch's own tests of torch.distributed, a quarter of an hour; what passes is in docs/distributed.md.
 test-shipped: $(VENV)/.tools
 	$(PYTEST) -m shipped
+
+# Its tests of every device: TESTS of each file, drawn by SEED, 0 for all. Resumable, in build/upstream.
+# Without a checkout the release's tests are fetched. Its table is docs/upstream.md.
+TESTS ?= 150
+PYTORCH_TESTS ?= build/pytorch
+test-pytorch: $(VENV)/.tools $(PYTORCH_TESTS)/test
+	$(BIN)/python -m tests.upstream.campaign $(PYTORCH_TESTS)/test --tests $(TESTS) --seed $(SEED)
+$(PYTORCH_TESTS)/test:
+	git clone --quiet --depth 1 --filter=blob:none --sparse \
+		--branch v$$($(BIN)/python -c "import torch; print(torch.__version__.partition('+')[0])") \
+		https://github.com/pytorch/pytorch $(PYTORCH_TESTS)
+	git -C $(PYTORCH_TESTS) sparse-checkout set test
 
 # What differs between versions of PyTorch and JAX shows here first, in minutes.
 smoke: $(VENV)/.tools

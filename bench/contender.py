@@ -24,7 +24,7 @@ import torch
 
 from bench.handwritten import HANDWRITTEN
 from bench.processes import answered, answering, ask, asked, started
-from bench.programs import PROGRAMS, Step
+from bench.programs import PROGRAMS, Step, graphed
 
 ALONE_SECONDS = 0.02
 """What a contender runs unmeasured at the start of its turn: until then the caches are full of
@@ -37,7 +37,8 @@ ROUNDS = 12
 def turns(program: str, names: Sequence[str], rounds: int = ROUNDS) -> dict[str, Any]:
     """Median seconds a step of each contender, and what Fused compiled and ran on the host.
 
-    ``names`` are "cpu eager", "torch.compile", "strict", "fused", "compiled" or "jax.jit".
+    ``names`` are "cpu eager", "torch.compile", "strict", "fused", "compiled",
+    "graph" or "jax.jit".
     ``first`` are the seconds of each one's first step, compilers included.
     """
     times: dict[str, list[float]] = {name: [] for name in names}
@@ -62,10 +63,12 @@ def _step(program: str, name: str) -> Step:
     build = {found.name: found for found in PROGRAMS}[program].build
     if name == "jax.jit":
         return HANDWRITTEN[program]()
-    if name in ("strict", "fused", "compiled"):
+    if name in ("strict", "fused", "compiled", "graph"):
         torch.tpu.init()
         _fuse().set_mode("strict" if name == "strict" else "fused")
-        return torch.compile(build("tpu")) if name == "compiled" else build("tpu")
+        step = build("tpu")
+        ways = {"compiled": torch.compile, "graph": graphed}
+        return ways[name](step) if name in ways else step
     step = build("cpu")
     return torch.compile(step) if name == "torch.compile" else step
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -73,14 +74,28 @@ def _training(
     optimizer: torch.optim.Optimizer,
     loss: Callable[[nn.Module], torch.Tensor],
 ) -> Step:
-    def step() -> float:
+    def step(read: bool = True) -> Any:
         optimizer.zero_grad()
         value = loss(model)
         value.backward()
         optimizer.step()
-        return value.item()
+        return value.item() if read else value
 
     return step
+
+
+def graphed(step: Callable[..., Any]) -> Step:
+    """A training step as a ``torch.accelerator.Graph``: what is replayed is all but the read."""
+    step()  # optimizers make their state at their first step
+    graph = torch.accelerator.Graph()
+    with graph:
+        value = step(read=False)
+
+    def replayed() -> float:
+        graph.replay()
+        return float(value.item())
+
+    return replayed
 
 
 def _gpt(device: str, layers: int, width: int, heads: int, batch: int) -> Step:

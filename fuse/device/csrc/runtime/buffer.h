@@ -44,7 +44,7 @@ struct Buffer {
   int8_t device = 0;
   Flag pending; // the value is a result of a trace being recorded
   std::atomic<uint32_t> traces{0}; // and graphs that point here; while any does, death is deferred
-  uint32_t graphs = 0; // of these; under the mutex of the deferred frees
+  std::atomic<uint32_t> graphs{0}; // of these; changes under the mutex of the deferred frees
   bool orphaned = false; // its storage has died, and a graph points here: under that, too
   std::shared_ptr<std::string> poison; // why the value was lost, if it was
 
@@ -54,6 +54,10 @@ struct Buffer {
   }
   void let_go() {
     traces.store(traces.load(std::memory_order_relaxed) - 1, std::memory_order_release);
+  }
+  // Whether more traces than so many point here.
+  bool is_in_more_than(uint32_t count) const {
+    return traces.load(std::memory_order_relaxed) > count + graphs.load(std::memory_order_relaxed);
   }
   // The data pointer is the buffer's own address. Null for a storage without memory. Throws for
   // one of the device that somebody else made of an address: there is no buffer at it.

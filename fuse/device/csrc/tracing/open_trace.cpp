@@ -45,7 +45,7 @@ void OpenTrace::make(Buffer& buffer, int32_t value) {
 }
 
 void OpenTrace::write(Buffer& buffer, int32_t value, uint32_t layout) {
-  if (buffer.traces.load(std::memory_order_relaxed) > 1) {
+  if (buffer.is_in_more_than(1)) {
     leave_to(this, buffer);
   }
   if (owner[static_cast<size_t>(buffer.value)] == &buffer) {

@@ -50,7 +50,7 @@ void leave_to(OpenTrace* stream, Buffer& buffer) {
     noted->forget(buffer, {buffer.value, buffer.leaf});
     buffer.trace = 0;
   }
-  if (buffer.traces.load(std::memory_order_relaxed) == (stream == nullptr ? 0 : 1)) {
+  if (!buffer.is_in_more_than(stream == nullptr ? 0 : 1)) {
     return;
   }
   for (OpenTrace* trace : Streams::global().all()) {
