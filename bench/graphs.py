@@ -14,7 +14,7 @@ RIVALS = ("fused", "compiled", "jax.jit")
 
 
 def main(*names: str) -> None:
-    """Print a line a program: microseconds of a replay and its read, and what rivals take for it."""
+    """Print a line a program: microseconds of a replay and its read, and what rivals take."""
     for name in names or NAMES:
         seconds = turns(name, ["graph", *RIVALS])["seconds"]
         graph = seconds["graph"]

@@ -41,6 +41,11 @@ def _method(test: unittest.TestCase) -> str:
     return test.id().rpartition(".")[2]
 
 
+def is_generic(test: unittest.TestCase) -> bool:
+    """Whether the test is told its device, and needs no default one."""
+    return _generic_base(test) is not None
+
+
 def _generic_base(test: unittest.TestCase) -> str | None:
     """Which of PyTorch's bases made the test's class; ``None`` if it is not generic."""
     for one in type(test).__mro__:

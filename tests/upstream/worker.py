@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 
-from tests.upstream.names import sample, tests_of
+from tests.upstream.names import is_generic, sample, tests_of
 from tests.upstream.older import supply
 from tests.upstream.record import EXPECTED, FAILED, PASSED, SKIPPED, Log, passed
 
@@ -33,20 +33,23 @@ LONGEST = 4000
 
 
 class Recorder(unittest.TestResult):
-    """Notes each test's begin and end."""
+    """Notes each test's begin and end; one that is told no device runs with a default one."""
 
-    def __init__(self, log: Log, names: dict[int, str]) -> None:
+    def __init__(self, log: Log, names: dict[int, str], device: str) -> None:
         super().__init__()
         self._log, self._names = log, names
+        self._device = None if device == "cpu" else device
         self._outcome, self._why = PASSED, ""
 
     def startTest(self, test: unittest.TestCase) -> None:  # noqa: N802 (unittest's names)
         super().startTest(test)
         self._outcome, self._why = PASSED, ""
         self._log.began(self._names[id(test)])
+        torch.set_default_device(None if is_generic(test) else self._device)
 
     def stopTest(self, test: unittest.TestCase) -> None:  # noqa: N802
         super().stopTest(test)
+        torch.set_default_device(None)
         self._log.ended(self._names[id(test)], self._outcome, self._why)
 
     def addFailure(self, test: Any, err: Error) -> None:  # noqa: N802
@@ -118,9 +121,8 @@ def main(
     if device != "cpu":
         torch.tpu.init()  # which may build the core
     log.planned(len(tests))
-    torch.set_default_device(None if device == "cpu" else device)
     suite = unittest.TestSuite(left.values())
-    suite.run(Recorder(log, {id(test): name for name, test in left.items()}))
+    suite.run(Recorder(log, {id(test): name for name, test in left.items()}, device))
     log.finished()
     sys.stdout.flush()
     sys.stderr.flush()

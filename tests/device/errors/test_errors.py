@@ -394,3 +394,20 @@ def test_an_interrupt_in_shape_inference_is_the_users():
     with recorder(tier="compiled"), pytest.raises(KeyboardInterrupt):
         torch.ops.fuse_interrupted.op(x)
     assert (x + 1).tolist() == [2, 2]
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda x, number: torch.sum(x, 0, out=number),
+        lambda x, number: torch.nonzero(x, out=torch.empty([], dtype=torch.long)),
+        lambda x, number: number.add_(x[0]),
+        lambda x, number: torch._foreach_mul_([number], [x[0]]),
+    ],
+)
+def test_a_number_on_the_host_is_read_and_never_written(write):
+    x, number = torch.ones(3, device=DEVICE), torch.tensor(2.0)
+    with pytest.raises(RuntimeError, match="to be on the same device, .*tpu:0 and cpu"):
+        write(x, number)
+    assert number.item() == 2.0
+    assert (x * number).tolist() == [2.0] * 3

@@ -29,9 +29,12 @@ def captured(body: Callable[[], object]) -> torch.accelerator.Graph:
 def refused(body: Callable[[], object], match: str) -> None:
     """The call raises at its place in a capture, which then is none."""
     graph = torch.accelerator.Graph()
-    with pytest.raises(RuntimeError, match=f"the graph was not captured.*{match}"), graph:
-        with pytest.raises(RuntimeError, match=f"a graph is being captured.*{match}"):
-            body()
+    with (
+        pytest.raises(RuntimeError, match=f"the graph was not captured.*{match}"),
+        graph,
+        pytest.raises(RuntimeError, match=f"a graph is being captured.*{match}"),
+    ):
+        body()
     with pytest.raises(RuntimeError, match="has not been captured"):
         graph.replay()
 

@@ -59,6 +59,9 @@ void bind_call(
       trace.dynamic.push_back(key.scalars[at].bits);
     }
   }
+  if (node.op->bounds) [[unlikely]] {
+    warn_of_bounds(arguments);
+  }
   if (node.random_blocks != 0) {
     draw_random(trace, node, arguments);
   }

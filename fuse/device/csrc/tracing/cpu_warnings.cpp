@@ -1,6 +1,7 @@
 #include "tracing/cpu_warnings.h"
 
 #include <ATen/native/Resize.h>
+#include <ATen/ops/empty.h>
 
 #include <algorithm>
 #include <array>
@@ -46,6 +47,19 @@ void DroppedWarnings::process(const c10::Warning& warning) {
   if (!std::string_view(warning.msg()).starts_with(beginning_)) {
     outer_->process(warning);
   }
+}
+
+void warn_of_bounds(c10::ArrayRef<c10::IValue> arguments) {
+  const at::Tensor& drawn = arguments[0].toTensor();
+  if (!drawn.defined() || !at::isFloatingType(drawn.scalar_type())) {
+    return; // of integers it is an error
+  }
+  const bool from = arguments.size() > 3; // and to, which may be none
+  const int64_t first = from ? arguments[1].toInt() : 0;
+  const c10::IValue& last = arguments[from ? 2 : 1];
+  // The kernel itself, on no elements.
+  at::empty({0}, at::TensorOptions(drawn.scalar_type()).device(at::kCPU))
+      .random_(first, last.isNone() ? std::nullopt : std::make_optional(last.toInt()));
 }
 
 void warn_of_resize(const OpInfo& info, const at::Tensor& out, c10::IntArrayRef sizes) {

@@ -1,4 +1,4 @@
-// Warnings of CPU kernels of an out= that they resize, for calls that are recorded.
+// Warnings of CPU kernels, for calls that none of them runs.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -31,6 +31,9 @@ class DroppedWarnings : public c10::WarningHandler {
   std::string_view beginning_;
 };
 
+// Warns as the CPU's kernel of `random_` does of bounds that the dtype does not hold; the arguments
+// are a call's.
+void warn_of_bounds(c10::ArrayRef<c10::IValue> arguments);
 // Warns as the CPU's kernel does before it gives `out` these sizes.
 void warn_of_resize(const OpInfo& info, const at::Tensor& out, c10::IntArrayRef sizes);
 

@@ -39,6 +39,7 @@ struct OpInfo {
   std::vector<Return> returns;
   bool nonfunctional = false; // writes an argument
   bool writes = false; // that, or one that its schema does not say
+  bool bounds = false; // draws integers between bounds, which a dtype may not hold
   bool indexes = false; // takes tensors of indices, which may be on the host
   bool undefined_rows = false; // the CPU's kernel leaves undefined what is zeros on the device
   // A fused optimizer's step: PyTorch's kernel for the CPU is right for dense float32 and float64
