@@ -122,7 +122,7 @@ def _tpu_launches(asked: tuple[Any, ...]) -> int:
     from fuse.plan.planner import plan  # noqa: PLC0415
     from fuse.trace.node import Trace  # noqa: PLC0415
 
-    recorded, live, donatable, _ = asked
+    recorded, live, donatable, *_ = asked
     borders = TpuPlatform().borders()
     return len(plan(Trace.of(recorded), live, donatable, borders).chunks)
 

@@ -128,22 +128,13 @@ class Bridge(Protocol):
         live: tuple[int, ...],
         donatable: tuple[int, ...],
         read: tuple[int, ...],
+        waits: bool,
         /,
     ) -> BoundPlan:
-        """The plan of a trace, with its executables."""
+        """The plan of a trace, with its executables, which may be waited for."""
 
     def drawn(self, recorded: Recorded, /) -> str:
         """The calls of a trace in the language of Graphviz."""
-
-    def plan_at_once(
-        self,
-        recorded: Recorded,
-        live: tuple[int, ...],
-        donatable: tuple[int, ...],
-        read: tuple[int, ...],
-        /,
-    ) -> BoundPlan:
-        """The same, with executables that are waited for."""
 
     def profile(self, here: Callable[[], Here] | None, /) -> list[Activity]:
         """Begin to note what is done for a profiler; ``None`` ends it. What has been noted."""

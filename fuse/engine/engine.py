@@ -190,21 +190,6 @@ class Engine:
         """The calls of a trace in the language of Graphviz."""
         return dot([node for node, _ in recorded])
 
-    def plan_at_once(
-        self,
-        recorded: bridge.Recorded,
-        live: tuple[int, ...],
-        donatable: tuple[int, ...],
-        read: tuple[int, ...],
-    ) -> bridge.BoundPlan:
-        """The plan of a trace, whose executables are waited for."""
-        compiler = self.planning.compiler
-        before, compiler.waits = compiler.waits, True
-        try:
-            return self.planning.plan(recorded, live, donatable, read)
-        finally:
-            compiler.waits = before
-
     def waits(self, runnable: Runnable) -> bool:
         """Whether an executable of the plan is still being made in the background."""
         pending = (stage.pending for stage in runnable.stages)

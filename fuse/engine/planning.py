@@ -131,11 +131,26 @@ class Planning:
         live: tuple[int, ...],
         donatable: tuple[int, ...],
         read: tuple[int, ...],
+        waits: bool = False,
     ) -> BoundPlan:
         """Plan and compile a trace so that the values ``live`` exist after it.
 
         The plan may consume the leaves ``donatable``; an earlier trace read the leaves ``read``.
+        Where it ``waits``, no executable is made beside the program.
         """
+        before, self.compiler.waits = self.compiler.waits, self.compiler.waits or waits
+        try:
+            return self._planned(recorded, live, donatable, read)
+        finally:
+            self.compiler.waits = before
+
+    def _planned(
+        self,
+        recorded: Recorded,
+        live: tuple[int, ...],
+        donatable: tuple[int, ...],
+        read: tuple[int, ...],
+    ) -> BoundPlan:
         if self._crowded:  # at the last plan: what was to be forgotten has been since
             self._backend.give_back()
         plan = self._held.add(self._bound(Trace.of(recorded), live, donatable, read))

@@ -159,7 +159,7 @@ def _svd(
     if compute_uv:
         u, s, vh = _factors(ctx, a, full_matrices)
         return u, s, vh
-    return u, linalg.svd(a, compute_uv=False), vh
+    return u, linalg.svd(a, full_matrices=False, compute_uv=False), vh
 
 
 @rule("_linalg_eigh")

@@ -1,4 +1,4 @@
-"""Bounds of drawn integers that a dtype cannot hold: the CPU's warnings and errors, at every call."""
+"""Bounds of drawn integers that a dtype cannot hold: the CPU's warnings and errors, each time."""
 
 from __future__ import annotations
 

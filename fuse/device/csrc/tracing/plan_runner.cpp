@@ -135,9 +135,13 @@ Plan* PlanRunner::make(
   std::vector<TrieNode*> path;
   PyRef nodes = recorded_nodes(node, path);
   PyRef made = call_engine(
-      waits ? "plan_at_once" : "plan",
+      "plan",
       pack(
-          std::move(nodes), int_tuple(live), int_tuple(donatable), int_tuple(trace.read_leaves())));
+          std::move(nodes),
+          int_tuple(live),
+          int_tuple(donatable),
+          int_tuple(trace.read_leaves()),
+          PyRef::borrow(waits ? Py_True : Py_False)));
   const PyRef handle = PyRef::borrow(checked(PyTuple_GetItem(made.get(), 0)));
   crowded_ = PyTuple_GetItem(made.get(), 1) == Py_True;
   // The plan says which of the donatable leaves it really consumes.
