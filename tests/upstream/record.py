@@ -56,7 +56,7 @@ class Log:
         self._add(finished=True)
 
     def begun(self) -> set[str]:
-        """Tests that need not be run again."""
+        """Tests that have begun."""
         return {line["begin"] for line in self._lines() if "begin" in line}
 
     def unfinished(self) -> str | None:

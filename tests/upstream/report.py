@@ -17,14 +17,20 @@ def write(files: Sequence[Judged], count: int, seed: int) -> None:
     lanes = list(files[0].passed)
     passed = {lane: sum(one.passed[lane] for one in files) for lane in lanes}
     reasons = Counter(reason for one in files for reason in one.listed.values())
-    shares = " and ".join(f"{passed[lane] / counted:.2%} ({lane})" for lane in lanes)
+    ruled_out = sum(reason.startswith("README") for one in files for reason in one.listed.values())
+    shares = " and ".join(
+        f"{passed[lane] / counted:.2%} pass in the {lane} lane "
+        f"({passed[lane] / (counted - ruled_out):.2%} of those that README does not rule out)"
+        for lane in lanes
+    )
     lines = [
         "# PyTorch's own tests",
         "",
         "Made by `make test-pytorch`; do not edit. PyTorch's test files that ask the same of every",
         "device, none of them written here, run on `tpu`. Only tests that pass on the CPU count.",
         "",
-        f"Of {counted:,} tests (up to {count} a file, drawn by seed {seed}) {shares} pass.",
+        f"Of {counted:,} tests (up to {count} a file, drawn by seed {seed})",
+        f"{shares}.",
         "Skipped: what the test itself asks of other devices only.",
         "",
         "| file | tests | run | "

@@ -3,7 +3,7 @@
     python -m tests.upstream.worker FOLDER FILE DEVICE COUNT SEED RESULTS [CPU_RESULTS]
 
 It appends a line of JSON to RESULTS as a test begins and as it ends, so that whoever started it
-knows which one the process ended or stayed in. What has begun before is not run again, nor what
+knows which one the process ended or stayed in. What has ended is not run again, nor what
 CPU_RESULTS does not say passed there.
 """
 
@@ -116,8 +116,8 @@ def main(
     if on_cpu:
         right = passed(Path(on_cpu))
         names = [name for name in names if name in right]
-    begun = log.begun()
-    left = {name: tests[name] for name in names if name not in begun}
+    ended = log.outcomes()
+    left = {name: tests[name] for name in names if name not in ended}
     if device != "cpu":
         torch.tpu.init()  # which may build the core
     log.planned(len(tests))
