@@ -94,6 +94,12 @@ class _Generator(torch._C.Generator, metaclass=_AskedByClass):
         return torch._C.Generator(device)
 
 
+def _new_graph(kind: type[Any], *args: Any, **options: Any) -> Any:
+    """A graph starts the device, whose core PyTorch makes it by; ``__new__`` is its own by then."""
+    sys.modules["torch.tpu"].init()
+    return kind.__new__(kind, *args, **options)
+
+
 _streams: defaultdict[object, torch.Stream] = defaultdict(torch.Stream)
 _STAND_INS: dict[str, Callable[..., object]] = {
     "_get_accelerator": _get_accelerator,
@@ -135,6 +141,10 @@ def stand_in() -> None:
         if hasattr(module, name):
             _replaced.append((module, name, getattr(module, name)))
             setattr(module, name, answer)
+    graph = getattr(torch.accelerator, "Graph", None)  # from PyTorch 2.13 on
+    if graph is not None:
+        _replaced.append((graph, "__new__", graph.__new__))
+        graph.__new__ = _new_graph
     torch.Tensor.pin_memory = _pin_memory  # type: ignore[assignment,method-assign]
     torch.Tensor.is_pinned = _is_pinned  # type: ignore[assignment,method-assign]
     torch.Generator = _Generator  # type: ignore[misc]

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 import fuse
 from fuse.device import lazy
-from tests.device.helpers import DEVICE
+from tests.device.helpers import DEVICE, run
 
 pytestmark = pytest.mark.skipif(
     not hasattr(torch.accelerator, "Graph"), reason="PyTorch has graphs from 2.13 on"
@@ -37,6 +37,21 @@ def refused(body: Callable[[], object], match: str) -> None:
         body()
     with pytest.raises(RuntimeError, match="has not been captured"):
         graph.replay()
+
+
+FIRST = """
+import torch
+graph = torch.accelerator.Graph()
+x = torch.ones(2, device="tpu")
+with graph:
+    x += 1
+graph.replay()
+print(x.tolist(), type(torch.accelerator.Graph()) is torch.accelerator.Graph)
+"""
+
+
+def test_a_graph_may_be_a_programs_first_use_of_the_device():
+    assert run(FIRST) == "[2.0, 2.0] True\n"
 
 
 def test_nothing_runs_before_the_first_replay():
