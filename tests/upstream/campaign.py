@@ -108,7 +108,7 @@ def run_lanes(folder: Path, file: str, count: int, seed: int) -> None:
 
 
 def main() -> int:
-    """Run, write docs/upstream.md where all files were run, and say what is not as listed."""
+    """Run, write docs/upstream.md, and say what is not as listed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--tests", type=int, default=150)
@@ -127,8 +127,7 @@ def main() -> int:
         for one in done:
             one.result()
     judged = [judge(file, {lane: log_of(file, lane) for lane in LANES}) for file in given.files]
-    if tuple(given.files) == FILES:
-        write(judged, given.tests, given.seed)
+    write(judged, given.tests, given.seed)
     wrong = [line for one in judged for line in one.wrong()]
     print(*wrong, sep="\n")
     return bool(wrong)

@@ -45,8 +45,6 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
     LATE: (
         "test_indexing:NumpyTests.test_trivial_fancy_out_of_bounds_cpu",
         "test_indexing:TestIndexing.test_advancedindex_cpu_*",
-        "test_indexing:TestIndexing.test_out_of_bound_index_cpu",
-        "test_torch:*.test_*_index_out_of_bounds*",
     ),
     CPU_BY_NAME: ("test_torch:TestTorch.test_to",),
     CHECKED: (

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.upstream.files import FILES
 from tests.upstream.judge import Judged
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "upstream.md"
@@ -44,6 +45,9 @@ def write(files: Sequence[Judged], count: int, seed: int) -> None:
             f"| {one.file} | {one.tests:,} | {one.counted} | {of} | {one.skipped} | "
             f"{len(one.listed) + len(one.failed)} |"
         )
+    missing = [file for file in FILES if file not in {one.file for one in files}]
+    if missing:
+        lines += ["", f"Not run this time: {', '.join(missing)}."]
     lines += ["", "| why a test does not pass | tests |", "| --- | ---: |"]
     lines += [f"| {reason} | {number} |" for reason, number in reasons.most_common()]
     PAGE.write_text("\n".join(lines) + "\n")
