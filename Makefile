@@ -77,7 +77,7 @@ lanes-skipped: $(VENV)/.tools
 test-shipped: $(VENV)/.tools
 	$(PYTEST) -m shipped
 
-# Its tests of every device: TESTS of each file, drawn by SEED, 0 for all. Resumable, in build/upstream.
+# PyTorch's tests of every device: TESTS of each file, drawn by SEED, 0 for all. Resumable, in build/upstream.
 # Without a checkout the release's tests are fetched. Its table is docs/upstream.md.
 TESTS ?= 150
 PYTORCH_TESTS ?= build/pytorch

@@ -187,3 +187,19 @@ def test_the_older_profiler_takes_the_device_by_name(kineto: bool):
     assert "the step" in rows
     if not kineto:  # every call is timed alone
         assert rows["aten::relu"].device_time_total > 0
+
+
+@native
+def test_an_interrupt_as_a_profile_ends_is_not_lost(monkeypatch: pytest.MonkeyPatch):
+    engine = lazy.engine()
+    left = [None, KeyboardInterrupt]  # PyTorch waits first, and then the device's profiler
+
+    def interrupted() -> None:
+        error = left.pop(0)
+        if error is not None:
+            monkeypatch.undo()
+            raise error
+
+    with pytest.raises(KeyboardInterrupt), profile(activities=ACTIVITIES):
+        monkeypatch.setattr(engine, "wait", interrupted)
+    assert left == [] and engine.observer is None

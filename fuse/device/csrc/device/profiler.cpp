@@ -8,11 +8,13 @@
 
 #include <libkineto.h>
 #include <output_base.h>
+#include <torch/csrc/Exceptions.h>
 #include <unistd.h>
 
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "device/synchronize.h"
@@ -58,6 +60,7 @@ class Session final : public libkineto::IActivityProfilerSession {
     GilGuard gil;
     call_engine("profile", pack(PyRef::steal(checked(PyCFunction_New(&kWhere, nullptr)))));
     status_ = libkineto::TraceStatus::RECORDING;
+    pass_interrupt_on();
   }
   void stop() override { // also of one that has not begun: a schedule's may end while it warms up
     if (status_ != libkineto::TraceStatus::RECORDING) {
@@ -72,6 +75,7 @@ class Session final : public libkineto::IActivityProfilerSession {
     }
     buffer_->gpuOpCount = static_cast<int>(count);
     status_ = libkineto::TraceStatus::PROCESSING;
+    pass_interrupt_on();
   }
   std::vector<std::string> errors() override {
     return errors_;
@@ -126,8 +130,20 @@ class Session final : public libkineto::IActivityProfilerSession {
   void run_all() {
     try {
       synchronize();
+    } catch (python_error& error) {
+      errors_.emplace_back(error.what());
+      GilGuard gil;
+      error.restore();
+      interrupted_ = interrupted_ || PyErr_ExceptionMatches(PyExc_Exception) == 0;
+      PyErr_Clear();
     } catch (const std::exception& error) {
       errors_.emplace_back(error.what());
+    }
+  }
+  // Nothing may be thrown through the profiler: an interrupt comes right after it.
+  void pass_interrupt_on() {
+    if (std::exchange(interrupted_, false)) {
+      PyErr_SetInterrupt();
     }
   }
   // An Activity of fuse/engine/profile.py. What ran on the device has a row of the host's beside
@@ -176,6 +192,7 @@ class Session final : public libkineto::IActivityProfilerSession {
     activity.flow.start = start ? 1 : 0;
   }
 
+  bool interrupted_ = false;
   uint32_t flows_ = 0;
   std::unique_ptr<libkineto::CpuTraceBuffer> buffer_ =
       std::make_unique<libkineto::CpuTraceBuffer>();

@@ -54,13 +54,7 @@ void abandon(OpenTrace& trace, const std::string& why) {
   // make is lost, and says why when it is asked for.
   auto text = std::make_shared<std::string>(why);
   free_dead_buffers();
-  for (Leaf& leaf : trace.leaves) {
-    if (leaf.buffer != nullptr && leaf.buffer->pending) {
-      leaf.buffer->array = leaf.array;
-      leaf.buffer->layout = leaf.layout;
-      leaf.buffer->pending = false;
-    }
-  }
+  trace.give_leaves_back();
   for (Buffer* buffer : trace.owner) {
     if (buffer != nullptr && buffer->pending) {
       buffer->poison = text;

@@ -68,6 +68,16 @@ void OpenTrace::forget(Buffer& buffer, Place place) {
   }
 }
 
+void OpenTrace::give_leaves_back() {
+  for (Leaf& leaf : leaves) {
+    if (leaf.buffer != nullptr && leaf.buffer->pending) {
+      leaf.buffer->array = leaf.array;
+      leaf.buffer->layout = leaf.layout;
+      leaf.buffer->pending = false;
+    }
+  }
+}
+
 void OpenTrace::begin(TrieNode& root, uint64_t next_serial) {
   {
     std::lock_guard<std::mutex> guard(DeferredFrees::global().mutex());

@@ -66,6 +66,8 @@ struct OpenTrace {
   void write(Buffer& buffer, int32_t value, uint32_t layout);
   // The trace knows the buffer, which is at `place`, no more.
   void forget(Buffer& buffer, Place place);
+  // Buffers that were to be overwritten have the values that they had before the trace.
+  void give_leaves_back();
   // A new trace, from the trie's root on. What was started of the last one has been dropped.
   void begin(TrieNode& root, uint64_t next_serial);
 

@@ -89,13 +89,7 @@ void read_graph(OpenTrace& trace, StreamGraph& graph) {
 }
 
 void undo_trace(OpenTrace& trace) {
-  for (Leaf& leaf : trace.leaves) {
-    if (leaf.buffer != nullptr && leaf.buffer->pending) {
-      leaf.buffer->array = leaf.array;
-      leaf.buffer->layout = leaf.layout;
-      leaf.buffer->pending = false;
-    }
-  }
+  trace.give_leaves_back();
   for (Buffer* buffer : trace.owner) {
     if (buffer != nullptr) {
       buffer->pending = false;
