@@ -19,6 +19,7 @@ from fuse import config
 from fuse.backends.base import COMPILER_SECONDS, Backend, Chunk, CompileWorkers, Target
 from fuse.backends.decomposed import MOST_SIGNATURES, Decompositions
 from fuse.backends.functions import is_function, program_of
+from fuse.backends.precision import of_products
 from fuse.backends.xla import dispatch
 from fuse.backends.xla.cpu.kernels import KERNELS
 from fuse.backends.xla.cpu.platform import CpuPlatform
@@ -97,7 +98,7 @@ class XlaBackend(Backend):
 
     def setting(self) -> str:
         """How exact float32 products are; on the CPU platform they always are."""
-        return "" if self.platform.name == "cpu" else torch.get_float32_matmul_precision()
+        return "" if self.platform.name == "cpu" else of_products()
 
     def device_count(self) -> int:  # noqa: D102
         return len(self.devices)

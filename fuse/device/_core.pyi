@@ -17,6 +17,11 @@ Ran = tuple[int, int, int, Runnable | None]
 """A segment that ran while somebody looked on: its kind's number, its calls, nanoseconds if it ran
 uncompiled, and its plan if it was recorded."""
 
+LiveStorage = tuple[int, int, int, list[dict[str, Any]]]
+"""Address, bytes, index of the device, and PyTorch's frames of the call that made it."""
+MemoryEvent = tuple[str, int, int, int, int, list[dict[str, Any]]]
+"""Action, address, bytes, index of the device, microseconds since the epoch, and frames."""
+
 @type_check_only
 class Graph:
     """A graph of torch.compile, and what has been captured of it."""
@@ -85,6 +90,20 @@ class Core(Protocol):
     def is_settled(self) -> bool: ...
     # Bytes allocated, and their peak.
     def memory(self) -> tuple[int, int]: ...
+    def keep_memory_history(
+        self,
+        storages: bool,
+        events: bool,
+        stacks: bool,
+        stacks_of_allocations: bool,
+        stacks_of_frees: bool,
+        most: int,
+        forget: bool,
+        /,
+    ) -> None: ...
+    def memory_history(self) -> tuple[list[LiveStorage], list[MemoryEvent]]: ...
+    def host_memory_stats(self) -> dict[str, Any]: ...
+    def reset_host_memory(self, peaks: bool, /) -> None: ...
 
     # Devices and tensors.
     def get_device(self) -> int: ...

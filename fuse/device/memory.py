@@ -6,11 +6,18 @@ that a chunk needs only for itself never exists. Numbers are those of all device
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 
 from fuse.device import lazy
+from fuse.device.memory_history import (
+    _dump_snapshot as _dump_snapshot,
+    _record_memory_history as _record_memory_history,
+    _snapshot as _snapshot,
+    memory_snapshot as memory_snapshot,
+)
 
 _SHOWN = ("allocated_bytes", "active_bytes", "reserved_bytes", "allocation")
 
@@ -93,6 +100,58 @@ def memory_stats(which: Any = None) -> dict[str, int]:
         ```
     """
     return dict(torch.accelerator.memory_stats()) if lazy.is_initialised() else {}
+
+
+def memory_stats_as_nested_dict(which: Any = None) -> dict[str, Any]:
+    """``memory_stats`` as dictionaries in dictionaries; starts nothing.
+
+    Args:
+        which: not read: the numbers are those of all devices.
+    """
+    return dict(torch._C._accelerator_getDeviceStats(0)) if lazy.is_initialised() else {}
+
+
+def host_memory_stats_as_nested_dict() -> dict[str, Any]:
+    """``host_memory_stats`` as dictionaries in dictionaries; starts nothing."""
+    return lazy.core().host_memory_stats() if lazy.is_initialised() else {}
+
+
+def host_memory_stats() -> dict[str, int]:
+    """Blocks and bytes of pinned memory, their peaks and totals, by CUDA's names; starts nothing.
+
+    Returns:
+        For each of ``allocations``, ``allocated_bytes``, ``active_requests`` and ``active_bytes``:
+        its ``.current``, ``.peak``, ``.allocated`` and ``.freed``; and ``num_host_alloc`` and
+        ``num_host_free``. Nothing is kept for later, so that active and allocated are alike.
+
+    Example:
+        ```python
+        torch.tpu.init()
+        x = torch.ones(1000).pin_memory()
+        print(torch.tpu.host_memory_stats()["active_bytes.current"] >= 4000)  # True
+        ```
+    """
+    return dict(_flat(host_memory_stats_as_nested_dict()))
+
+
+def _flat(stats: dict[str, Any]) -> Iterator[tuple[str, int]]:
+    for name, found in sorted(stats.items()):
+        if isinstance(found, dict):
+            yield from ((f"{name}.{key}", value) for key, value in sorted(found.items()))
+        else:
+            yield name, found
+
+
+def reset_peak_host_memory_stats() -> None:
+    """Start the peaks of ``host_memory_stats`` from the present."""
+    if lazy.is_initialised():
+        lazy.core().reset_host_memory(True)
+
+
+def reset_accumulated_host_memory_stats() -> None:
+    """Start what ``host_memory_stats`` counts as allocated and freed from 0."""
+    if lazy.is_initialised():
+        lazy.core().reset_host_memory(False)
 
 
 def memory_summary(which: Any = None, abbreviated: bool = False) -> str:

@@ -20,17 +20,25 @@ from torch.storage import _dtype_to_storage_type_map
 from fuse.device import lazy, memory as memory, unused
 from fuse.device.memory import (
     empty_cache as empty_cache,
+    host_memory_stats as host_memory_stats,
+    host_memory_stats_as_nested_dict as host_memory_stats_as_nested_dict,
     max_memory_allocated as max_memory_allocated,
     max_memory_reserved as max_memory_reserved,
     mem_get_info as mem_get_info,
     memory_allocated as memory_allocated,
     memory_reserved as memory_reserved,
+    memory_snapshot as memory_snapshot,
     memory_stats as memory_stats,
+    memory_stats_as_nested_dict as memory_stats_as_nested_dict,
     memory_summary as memory_summary,
+    reset_accumulated_host_memory_stats as reset_accumulated_host_memory_stats,
     reset_accumulated_memory_stats as reset_accumulated_memory_stats,
+    reset_peak_host_memory_stats as reset_peak_host_memory_stats,
     reset_peak_memory_stats as reset_peak_memory_stats,
 )
 
+OutOfMemoryError = torch.OutOfMemoryError
+"""What the device raises where a value does not fit, under CUDA's other name."""
 Which = torch.device | str | int | None
 """How a device is said; ``None`` is the current one."""
 _lock = threading.RLock()

@@ -1,4 +1,4 @@
-"""Renames PyTorch's device for others to ``tpu`` and registers ``torch.tpu``; starts nothing.
+"""Renames PyTorch's device for others to ``tpu`` and registers ``torch.tpu`` and its settings; starts nothing.
 
 Everything heavy (the native core, JAX) waits for the first use of the device, which
 PyTorch announces by calling ``torch.tpu._lazy_init``.
@@ -7,10 +7,11 @@ PyTorch announces by calling ``torch.tpu._lazy_init``.
 from __future__ import annotations
 
 import importlib
+import sys
 
 import torch
 
-from fuse.device import data_parallel, inductor, module, unused
+from fuse.device import backend_settings, data_parallel, inductor, module, unused
 
 
 def register() -> None:
@@ -19,6 +20,7 @@ def register() -> None:
         return
     torch.utils.rename_privateuse1_backend("tpu")
     torch._register_device_module("tpu", module)
+    torch.backends.tpu = sys.modules["torch.backends.tpu"] = backend_settings
     torch.utils.generate_methods_for_privateuse1_backend(
         for_tensor=True, for_module=True, for_packed_sequence=True, for_storage=True
     )

@@ -11,7 +11,7 @@ from typing import Any, Final
 import torch
 
 from fuse import modes
-from fuse.device import lazy, module
+from fuse.device import backend_settings, lazy, module
 from fuse.errors import UnsupportedError, describe
 
 
@@ -26,9 +26,9 @@ class EagerMode(enum.Enum):
 class Precision(enum.Enum):
     """How precise products of float32 are; the values are PyTorch's names."""
 
-    DEFAULT = "medium"
-    HIGH = "high"
-    HIGHEST = "highest"
+    DEFAULT = "bf16"
+    HIGH = "tf32"
+    HIGHEST = "ieee"
 
 
 def get_eager_mode() -> EagerMode:
@@ -70,7 +70,7 @@ def set_eager_mode(mode: EagerMode) -> Iterator[None]:
 def precision(mode: Precision) -> Iterator[None]:
     """Context manager: how precise products of float32 are in the block, where there is a choice.
 
-    It is ``torch.set_float32_matmul_precision`` for a block, in the whole process.
+    It is ``torch.backends.tpu.flags`` in TorchTPU's words.
 
     Args:
         mode: ``DEFAULT`` is one pass of bfloat16 on a TPU; ``HIGHEST`` is float32.
@@ -78,12 +78,8 @@ def precision(mode: Precision) -> Iterator[None]:
     Raises:
         ValueError: on entering, where it is no ``Precision``.
     """
-    chosen, before = Precision(mode).value, torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision(chosen)
-    try:
+    with backend_settings.flags(Precision(mode).value):
         yield
-    finally:
-        torch.set_float32_matmul_precision(before)
 
 
 class device_of(module.device):  # noqa: N801  (the name PyTorch looks for)

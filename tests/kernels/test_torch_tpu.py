@@ -44,16 +44,16 @@ def test_eager_modes_are_ours():
         torch.tpu.eager_mode = "eager"
 
 
-def test_precision_is_pytorchs_setting_for_a_block():
+def test_precision_is_the_devices_setting_for_a_block():
     x = torch.randn(32, 32)
     wanted = x @ x  # by all of float32's bits: with "medium" some CPUs take bfloat16's as well
-    before = torch.get_float32_matmul_precision()
-    for level, name in zip(torch.tpu.Precision, ("medium", "high", "highest"), strict=True):
+    products = torch.backends.tpu.matmul
+    for level, name in zip(torch.tpu.Precision, ("bf16", "tf32", "ieee"), strict=True):
         with torch.tpu.precision(level):
-            assert torch.get_float32_matmul_precision() == name
-            near = {"atol": 0.2, "rtol": 0.02} if name == "medium" else {}
+            assert products.fp32_precision == name
+            near = {"atol": 0.2, "rtol": 0.02} if name == "bf16" else {}
             torch.testing.assert_close((x.to(DEVICE) @ x.to(DEVICE)).cpu(), wanted, **near)
-    assert torch.get_float32_matmul_precision() == before
+    assert products.fp32_precision == "none"
     with pytest.raises(ValueError, match="not a valid Precision"), torch.tpu.precision("low"):
         pass
 

@@ -43,6 +43,7 @@ import torch
 from jax import lax
 
 from fuse.backends.matmul import added, register_scaled, trilinear
+from fuse.backends.precision import of_products
 from fuse.backends.xla.rules.registry import Number, RuleContext, rule
 
 Dimensions = tuple[tuple[tuple[int, ...], tuple[int, ...]], tuple[tuple[int, ...], tuple[int, ...]]]
@@ -60,12 +61,12 @@ _LIBRARY_PRODUCTS = 1 << 20  # multiplications from which on PyTorch's library i
 def precision(ctx: RuleContext) -> lax.Precision | None:
     """How exact float32 products are where the platform would otherwise round operands.
 
-    As ``torch.set_float32_matmul_precision`` says: "highest" is float32, "high" three products
-    of bfloat16, "medium" one. The CPU's products are float32 whatever it says.
+    "highest" is float32, "high" three products of bfloat16 on a TPU and TF32 on a GPU, "medium"
+    one of bfloat16. The CPU's products are float32 whatever is set.
     """
     if ctx.platform.name == "cpu":
         return None
-    return PRECISIONS[torch.get_float32_matmul_precision()]
+    return PRECISIONS[of_products()]
 
 
 def is_split(ctx: RuleContext, x: jax.Array) -> bool:

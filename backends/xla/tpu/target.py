@@ -15,6 +15,7 @@ from fuse.backends.base import COMPILER_SECONDS, Chunk, Target
 from fuse.backends.decomposed import MOST_SIGNATURES, Decompositions
 from fuse.backends.estimates import AS_IT_IS, Estimate, Variant
 from fuse.backends.functions import Shipment, is_function
+from fuse.backends.precision import of_products
 from fuse.backends.processes.process import Ended, Process, Processes
 from fuse.backends.processes.serve import packed
 from fuse.backends.xla.lowering import rejection
@@ -84,7 +85,7 @@ class TpuTarget(Target):
             "jax": jax.__version__,
             "jaxlib": importlib.metadata.version("jaxlib"),
             "xla flags": os.environ.get("XLA_FLAGS", ""),
-            "float32 products": torch.get_float32_matmul_precision(),
+            "float32 products": of_products(),
             **self._platform.fingerprint(),
         }
 
@@ -92,7 +93,7 @@ class TpuTarget(Target):
         if self._fingerprint is None:
             with self.workers.one() as worker:
                 self._fingerprint = worker.ready
-        return self._fingerprint | {"float32 products": torch.get_float32_matmul_precision()}
+        return self._fingerprint | {"float32 products": of_products()}
 
     def borders(self) -> Borders:  # noqa: D102
         return self._platform.borders()
@@ -105,7 +106,7 @@ class TpuTarget(Target):
     def compile(  # noqa: D102
         self, chunk: Chunk, variant: Variant = AS_IT_IS
     ) -> tuple[Estimate, bytes]:
-        precision = variant.precision or torch.get_float32_matmul_precision()
+        precision = variant.precision or of_products()
         variant = replace(variant, precision=precision)
         started = time.perf_counter()
         try:

@@ -12,7 +12,7 @@ from fuse.backends.xla.backend import XlaBackend
 from fuse.backends.xla.platform import Platform
 from fuse.backends.xla.rules.matmul import precision
 from fuse.device import lazy
-from tests.device.helpers import DEVICE
+from tests.device.helpers import DEVICE, run
 from tests.lanes import only_in
 
 
@@ -29,6 +29,38 @@ def test_float32_products_follow_pytorch_elsewhere(name: str) -> None:
     finally:
         torch.set_float32_matmul_precision(before)
     assert found == ["HIGHEST", "HIGH", "DEFAULT"]
+
+
+NEWER = """
+import torch
+from types import SimpleNamespace
+from fuse.backends.xla.platform import Platform
+from fuse.backends.xla.rules.matmul import precision
+elsewhere = SimpleNamespace(platform=Platform("gpu"))
+def found(): return precision(elsewhere).name
+
+assert found() == "HIGHEST"
+for setting, name in {"tf32": "HIGH", "bf16": "DEFAULT", "ieee": "HIGHEST"}.items():
+    torch.backends.fp32_precision = setting
+    assert found() == name, (setting, found())
+torch.backends.fp32_precision = "none"
+torch.backends.cuda.matmul.fp32_precision = "tf32"
+assert found() == "HIGH"
+torch.backends.tpu.matmul.fp32_precision = "ieee"
+assert found() == "HIGHEST"
+with torch.tpu.precision(torch.tpu.Precision.DEFAULT):
+    assert found() == "DEFAULT" and torch.backends.tpu.matmul.fp32_precision == "bf16"
+with torch.backends.tpu.flags(): assert found() == "HIGH"
+assert found() == "HIGHEST"
+try: torch.backends.tpu.matmul.fp32_precision = "fp32"
+except ValueError as error: print(error)
+x = torch.ones(4, 4, device="tpu")
+assert (x @ x).sum().item() == 64
+"""
+
+
+def test_the_newer_settings_are_followed_where_the_old_question_raises() -> None:
+    assert run(NEWER).strip() == "a precision is ieee, tf32, bf16 or none, and not 'fp32'"
 
 
 @only_in("compiled", "default", reason="here is the CPU platform")

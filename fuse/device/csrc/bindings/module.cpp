@@ -12,6 +12,7 @@
 
 #include "aten/registration.h"
 #include "bindings/graphs.h"
+#include "bindings/memory_history.h"
 #include "bindings/statistics.h"
 #include "device/exchange.h"
 #include "device/hooks.h"
@@ -216,6 +217,7 @@ PYBIND11_MODULE(_core, module) {
   fuse::add_recorder(module);
   fuse::add_device(module);
   fuse::add_statistics(module);
+  fuse::add_memory_history(module);
   fuse::add_graphs(module);
   auto* table = const_cast<fuse::DeviceValues*>(&fuse::device_values()); // capsules hold void*
   module.attr("values") = pybind11::capsule(table, fuse::DeviceValues::kName);

@@ -44,10 +44,10 @@ class DeviceAllocator final : public c10::DeviceAllocator { // torch.accelerator
           &stats.reserved_bytes,
           &stats.active_bytes,
           &stats.requested_bytes}) {
-      give(*bytes, now.bytes);
+      give_sum(*bytes, now.bytes);
     }
     for (auto* storages : {&stats.allocation, &stats.segment, &stats.active}) {
-      give(*storages, now.storages);
+      give_sum(*storages, now.storages);
     }
     stats.num_device_alloc = now.storages.allocated;
     stats.num_device_free = now.storages.freed;
@@ -66,12 +66,8 @@ class DeviceAllocator final : public c10::DeviceAllocator { // torch.accelerator
 
  private:
   // There are no pools of small and large ones: all of them are in the sum.
-  static void give(c10::CachingAllocator::StatArray& stats, const MemoryCount& count) {
-    auto& sum = stats[static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE)];
-    sum.current = count.current;
-    sum.peak = count.peak;
-    sum.allocated = count.allocated;
-    sum.freed = count.freed;
+  static void give_sum(c10::CachingAllocator::StatArray& stats, const MemoryCount& count) {
+    give(stats[static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE)], count);
   }
 };
 

@@ -4,6 +4,8 @@
 #include <c10/core/Allocator.h>
 
 #include "runtime/deferred_frees.h"
+#include "runtime/memory.h"
+#include "runtime/memory_history.h"
 #include "runtime/process.h"
 
 namespace fuse {
@@ -14,6 +16,9 @@ void delete_buffer(void* context) {
   }
   auto* buffer = static_cast<Buffer*>(context);
   account(-static_cast<int64_t>(buffer->nbytes), -1);
+  if (MemoryHistory::is_recorded()) [[unlikely]] {
+    MemoryHistory::global().freed(buffer, buffer->nbytes, buffer->device);
+  }
   DeferredFrees::global().add(buffer);
 }
 
@@ -23,6 +28,9 @@ c10::Storage make_storage(size_t nbytes, uint32_t layout, int8_t device) {
   buffer->layout = layout;
   buffer->device = device;
   account(static_cast<int64_t>(nbytes), 1);
+  if (MemoryHistory::is_recorded()) [[unlikely]] {
+    MemoryHistory::global().allocated(buffer, nbytes, device);
+  }
   // The buffer's own address serves as data pointer: distinct for every storage, never read.
   c10::DataPtr data(
       buffer, buffer, &delete_buffer, c10::Device(c10::DeviceType::PrivateUse1, device));
@@ -46,6 +54,9 @@ void resize_storage(c10::StorageImpl& storage, size_t nbytes) {
   Buffer* buffer = Buffer::of(storage.data_ptr());
   check_room(nbytes, "aten::resize_");
   account(static_cast<int64_t>(nbytes) - static_cast<int64_t>(buffer->nbytes), 0);
+  if (MemoryHistory::is_recorded()) [[unlikely]] {
+    MemoryHistory::global().resized(buffer, buffer->nbytes, nbytes, buffer->device);
+  }
   buffer->nbytes = nbytes;
   storage.set_nbytes(nbytes);
 }

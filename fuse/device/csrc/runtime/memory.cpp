@@ -6,51 +6,16 @@
 
 #include <atomic>
 
+#include "runtime/device_index.h"
+#include "runtime/memory_history.h"
 #include "runtime/python_bridge.h"
 
 namespace fuse {
 
 namespace {
 
-// What is there now, its peak, and all that there was. Freed is the difference.
-class Counter {
- public:
-  void add(int64_t amount) {
-    if (amount > 0) {
-      total_.fetch_add(amount, std::memory_order_relaxed);
-    }
-    const int64_t now = current_.fetch_add(amount, std::memory_order_relaxed) + amount;
-    int64_t seen = peak_.load(std::memory_order_relaxed);
-    while (now > seen && !peak_.compare_exchange_weak(seen, now, std::memory_order_relaxed)) {
-    }
-  }
-  MemoryCount read() const {
-    const int64_t current = current_.load();
-    const int64_t total = total_.load();
-    return {
-        current,
-        peak_.load(),
-        total - total_before_.load(),
-        total - current - freed_before_.load()};
-  }
-  void reset_peak() {
-    peak_.store(current_.load());
-  }
-  void reset_totals() {
-    total_before_.store(total_.load());
-    freed_before_.store(total_.load() - current_.load());
-  }
-
- private:
-  std::atomic<int64_t> current_{0};
-  std::atomic<int64_t> peak_{0};
-  std::atomic<int64_t> total_{0};
-  std::atomic<int64_t> total_before_{0}; // at the last reset
-  std::atomic<int64_t> freed_before_{0};
-};
-
-Counter live_bytes;
-Counter live_storages;
+MemoryCounter live_bytes;
+MemoryCounter live_storages;
 std::atomic<int64_t> refused{0};
 std::atomic<int64_t> held{0};
 std::atomic<int64_t> largest_value{INT64_MAX};
@@ -109,6 +74,9 @@ std::pair<size_t, size_t> memory_info(int device) {
 
 void refuse_memory(size_t nbytes, const std::string& op) {
   refused.fetch_add(1);
+  if (MemoryHistory::is_recorded()) {
+    MemoryHistory::global().refused(nbytes, static_cast<int8_t>(current_device()));
+  }
   std::string text;
   {
     GilGuard gil;

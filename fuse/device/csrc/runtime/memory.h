@@ -6,15 +6,10 @@
 #include <string>
 #include <utility>
 
+#include "runtime/memory_counter.h"
+
 namespace fuse {
 
-// One of the two things that are counted, as PyTorch's statistics have it.
-struct MemoryCount {
-  int64_t current = 0;
-  int64_t peak = 0; // since the last reset
-  int64_t allocated = 0; // in all, since the last reset
-  int64_t freed = 0;
-};
 // What is behind live storages of the device.
 struct MemoryStats {
   MemoryCount bytes;

@@ -12,7 +12,7 @@ PinnedAllocator& PinnedAllocator::global() {
 c10::DataPtr PinnedAllocator::allocate(size_t nbytes) {
   void* memory = c10::GetDefaultCPUAllocator()->raw_allocate(nbytes);
   std::lock_guard<std::mutex> guard(mutex_);
-  pinned_.emplace(memory, Use{});
+  pinned(memory, nbytes);
   return {memory, memory, &PinnedAllocator::release, c10::Device(c10::DeviceType::CPU)};
 }
 
@@ -31,8 +31,30 @@ bool PinnedAllocator::adopt(const c10::Storage& storage) {
   std::lock_guard<std::mutex> guard(mutex_);
   data.release_context();
   data = {memory, memory, &PinnedAllocator::release, c10::Device(c10::DeviceType::CPU)};
-  pinned_.emplace(memory, Use{});
+  pinned(memory, storage.nbytes());
   return true;
+}
+
+void PinnedAllocator::pinned(const void* memory, size_t nbytes) {
+  pinned_.emplace(memory, Use{nbytes});
+  if (memory != nullptr) { // of no bytes
+    bytes_.add(static_cast<int64_t>(nbytes));
+    blocks_.add(1);
+  }
+}
+
+at::HostStats PinnedAllocator::get_stats() {
+  at::HostStats stats;
+  for (auto* bytes : {&stats.active_bytes, &stats.allocated_bytes}) {
+    give(*bytes, bytes_.read());
+  }
+  const MemoryCount blocks = blocks_.read();
+  for (auto* count : {&stats.active_requests, &stats.allocations}) {
+    give(*count, blocks);
+  }
+  stats.num_host_alloc = blocks.allocated;
+  stats.num_host_free = blocks.freed;
+  return stats;
 }
 
 bool PinnedAllocator::keep(const void* memory) {
@@ -52,6 +74,7 @@ void PinnedAllocator::let_go(const void* memory) {
     if (--found->second.copies != 0 || !found->second.released) {
       return;
     }
+    freed(found->second.nbytes);
     pinned_.erase(found);
   }
   c10::GetDefaultCPUAllocator()->raw_deallocate(const_cast<void*>(memory));
@@ -67,6 +90,7 @@ void PinnedAllocator::release(void* memory) {
         found->second.released = true;
         return;
       }
+      all.freed(found->second.nbytes);
       all.pinned_.erase(found);
     }
   }

@@ -8,6 +8,8 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "runtime/memory_counter.h"
+
 namespace fuse {
 
 // Page-aligned host memory. XLA copies from any host memory alike; what is pinned may be copied
@@ -28,11 +30,15 @@ class PinnedAllocator final : public at::HostAllocator { // torch.accelerator's 
     return false;
   }
   void empty_cache() override {}
-  at::HostStats get_stats() override {
-    return {};
+  at::HostStats get_stats() override;
+  void reset_accumulated_stats() override {
+    bytes_.reset_totals();
+    blocks_.reset_totals();
   }
-  void reset_accumulated_stats() override {}
-  void reset_peak_stats() override {}
+  void reset_peak_stats() override {
+    bytes_.reset_peak();
+    blocks_.reset_peak();
+  }
 
   bool owns(const void* memory);
   // Pins the memory of a storage where it lies; false where it is not the CPU allocator's own.
@@ -44,14 +50,22 @@ class PinnedAllocator final : public at::HostAllocator { // torch.accelerator's 
 
  private:
   struct Use {
+    size_t nbytes = 0;
     int copies = 0; // that read it
     bool released = false; // by its storage: freed with the last of them
   };
 
   static void release(void* memory);
+  void pinned(const void* memory, size_t nbytes); // under the mutex
+  void freed(size_t nbytes) {
+    bytes_.add(-static_cast<int64_t>(nbytes));
+    blocks_.add(-1);
+  }
 
-  std::mutex mutex_;
+  std::mutex mutex_; // of the map
   std::unordered_map<const void*, Use> pinned_;
+  MemoryCounter bytes_;
+  MemoryCounter blocks_;
 };
 
 } // namespace fuse
