@@ -98,3 +98,46 @@ def test_a_layer_met_again_is_described_with_its_own_values():
     before = len(described)
     assert run(DEVICE) == run("cpu")
     assert len(described) == before > 0
+
+
+SCHEMAS = (
+    "(Tensor x) -> Tensor",
+    "(Tensor[] xs, int k) -> Tensor",
+    "(Tensor(a!) x) -> ()",
+    "(Tensor x, str how, int[] sizes) -> (Tensor, int)",
+    "(float k, Tensor x) -> Tensor[]",
+)
+
+
+def _called(schema: str, round_: int, x: torch.Tensor) -> object:
+    """Define an operator, call it and take it away again."""
+    name = "fuse_inference_again::again"
+
+    def add(x: torch.Tensor) -> None:
+        x.add_(round_)
+
+    bodies = {
+        SCHEMAS[0]: (lambda x: x + round_, (x,)),
+        SCHEMAS[1]: (lambda xs, k: xs[1] * k, ([x, x + 1], round_)),
+        SCHEMAS[2]: (add, (x.clone(),)),
+        SCHEMAS[3]: (lambda x, how, sizes: (x.view(sizes), len(how)), (x, "by" * round_, [2, 2])),
+        SCHEMAS[4]: (lambda k, x: [x * k], (float(round_), x)),
+    }
+    body, arguments = bodies[schema]
+    with torch.library._scoped_library("fuse_inference_again", "FRAGMENT") as library:
+        library.define(f"again{schema}")
+        library.impl("again", body, "CPU")
+        operator = torch._C._get_operation_overload(name, "")
+        found = [operator[0](*arguments) for _ in range(2)]
+        return torch.utils._pytree.tree_map(
+            lambda one: one.tolist() if isinstance(one, torch.Tensor) else one,
+            (found, arguments[0]),
+        )
+
+
+@pytest.mark.filterwarnings("ignore:.*runs on the host", "ignore:.*Meta kernel")
+def test_an_operator_that_is_defined_anew_is_another() -> None:
+    for round_ in range(1, 4):
+        for schema in SCHEMAS:
+            wanted = _called(schema, round_, torch.arange(4.0))
+            assert _called(schema, round_, torch.arange(4.0).to(DEVICE)) == wanted, schema

@@ -133,27 +133,67 @@ OpInfo* build(const c10::OperatorHandle& op) {
   return info;
 }
 
+// What is known of every operator called so far. Keyed by the schema's address, which the
+// dispatcher keeps for the life of the operator, and then may give to another one.
+class Infos final : public c10::OpRegistrationListener {
+ public:
+  static Infos& global() {
+    static Infos* infos = listening();
+    return *infos;
+  }
+
+  // About 15 ns: a shared lock and one probe.
+  const OpInfo& of(const c10::OperatorHandle& op) {
+    const void* key = &op.schema();
+    {
+      const std::shared_lock<std::shared_mutex> guard(mutex_);
+      const auto found = table_.find(key);
+      if (found != table_.end()) {
+        return *found->second;
+      }
+    }
+    const std::unique_lock<std::shared_mutex> guard(mutex_);
+    std::unique_ptr<OpInfo>& entry = table_[key];
+    if (!entry) {
+      entry.reset(build(op));
+    }
+    return *entry;
+  }
+
+  void onOperatorRegistered(const c10::OperatorHandle&) override {}
+  // A program defines an operator anew, in a notebook say. Known streams point to what is known of
+  // the old one, and are not met again: an operator's address is part of a call's key.
+  void onOperatorDeregistered(const c10::OperatorHandle& op) override {
+    if (!op.hasSchema()) {
+      return;
+    }
+    const std::unique_lock<std::shared_mutex> guard(mutex_);
+    const auto found = table_.find(&op.schema());
+    if (found != table_.end()) {
+      retired_.push_back(std::move(found->second));
+      table_.erase(found);
+    }
+  }
+
+ private:
+  static Infos* listening() {
+    auto infos = std::make_unique<Infos>();
+    Infos* found = infos.get();
+    static auto* forever = new c10::RegistrationHandleRAII(
+        c10::Dispatcher::singleton().addRegistrationListener(std::move(infos)));
+    (void)forever;
+    return found;
+  }
+
+  std::shared_mutex mutex_; // of both
+  std::unordered_map<const void*, std::unique_ptr<OpInfo>> table_;
+  std::vector<std::unique_ptr<OpInfo>> retired_;
+};
+
 } // namespace
 
 const OpInfo& OpInfo::of(const c10::OperatorHandle& op) {
-  // Keyed by the schema's address, which the dispatcher keeps for the life of the operator.
-  // About 15 ns: a shared lock and one probe.
-  static auto* table = new std::unordered_map<const void*, std::unique_ptr<OpInfo>>;
-  static auto* mutex = new std::shared_mutex;
-  const void* key = &op.schema();
-  {
-    std::shared_lock<std::shared_mutex> guard(*mutex);
-    auto found = table->find(key);
-    if (found != table->end()) {
-      return *found->second;
-    }
-  }
-  std::unique_lock<std::shared_mutex> guard(*mutex);
-  std::unique_ptr<OpInfo>& entry = (*table)[key];
-  if (!entry) {
-    entry.reset(build(op));
-  }
-  return *entry;
+  return Infos::global().of(op);
 }
 
 void OpInfo::declare(const std::string& name, OperatorRecord record) {
