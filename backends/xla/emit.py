@@ -19,6 +19,7 @@ from fuse.backends.xla.rules.context import Place, RuleContext
 from fuse.backends.xla.rules.registry import DOUBLES, RULES, Unsupported
 from fuse.trace.decompose import Decomposition, Step
 from fuse.trace.evaluate import Evaluator
+from fuse.trace.functional import schema_of
 from fuse.trace.node import HostArg, Node, NumberArg, Operand, Output, Write
 from fuse.trace.spec import ITEMSIZE, Layout, View, contiguous_strides
 
@@ -133,12 +134,12 @@ class _Emitter(Evaluator[Stored]):
         if program is not None:
             return program.emit(platform.name, arrays_in(positional))
         context = RuleContext.of(self.node, self.scalars, platform=platform, places=self._places)
-        return RULES[self.node.target](context, *positional, **keyword)
+        return _called(self.node.target, context, positional, keyword)
 
     def _step(self, step: Step, positional: list[Any], keyword: dict[str, Any]) -> Any:
         arguments = [*positional, *keyword.values()]
         context = RuleContext.of_step(step, arguments, platform=self._setting.platform)
-        return RULES[step.target](context, *positional, **keyword)
+        return _called(step.target, context, positional, keyword)
 
     def write(
         self, old: Stored | None, part: Output | Write, result: Any, offset: jax.Array | None
@@ -153,6 +154,16 @@ class _Emitter(Evaluator[Stored]):
         if made is None:
             made = views.write(base, layout, view, array, offset)
         return made, layout
+
+
+def _called(
+    target: str, context: RuleContext, positional: list[Any], keyword: dict[str, Any]
+) -> Any:
+    """An operator's results: by the platform's kernel for it where it has one, or by its rule."""
+    names = (argument.name for argument in schema_of(target).arguments)
+    given = dict(zip(names, positional, strict=False)) | keyword
+    made = context.platform.operator(target, context.out, given)
+    return RULES[target](context, *positional, **keyword) if made is None else made
 
 
 def emit_node(node: Node, values: Values, reads: Reads, scalars: Scalars, setting: Setting) -> None:

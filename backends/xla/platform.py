@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -12,7 +12,7 @@ from fuse.backends.base import Chunk
 from fuse.backends.xla.calls import Call
 from fuse.trace.borders import Borders
 from fuse.trace.node import Node
-from fuse.trace.spec import View
+from fuse.trace.spec import TensorSpec, View
 
 INTEGERS: Final = frozenset(
     ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
@@ -79,6 +79,18 @@ class Platform:
         ``attributes`` are numbers or sequences of them; integers become 64-bit.
         """
         raise NotImplementedError(f"platform {self.name} has no kernel {target}")
+
+    def operator(
+        self, target: str, specs: Sequence[TensorSpec], given: Mapping[str, Any]
+    ) -> list[jax.Array] | None:
+        """An operator's results by a kernel of the platform's; ``None``: its rule writes them.
+
+        Args:
+            target: the functional overload.
+            specs: shapes and dtypes of its results.
+            given: its arguments by name, tensors as arrays.
+        """
+        return None
 
     def calls(self, chunk: Chunk, apart: Collection[int]) -> list[Call]:
         """Nodes of ``chunk`` to be done as one call each; none at the places ``apart``."""

@@ -1,4 +1,4 @@
-"""Renames PyTorch's device for others to ``tpu`` and registers ``torch.tpu`` and its settings; starts nothing.
+"""Renames PyTorch's device for others to ``tpu``, registers ``torch.tpu``; starts nothing.
 
 Everything heavy (the native core, JAX) waits for the first use of the device, which
 PyTorch announces by calling ``torch.tpu._lazy_init``.

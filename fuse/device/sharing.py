@@ -6,6 +6,7 @@ overwritten: a tensor that is written in place gets other memory, and the array 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -48,6 +49,8 @@ def register() -> None:
     if not hasattr(torch.Tensor.__dlpack__, "of_fuse"):
         _replace("__dlpack__", _dlpack)
         _replace("__dlpack_device__", _dlpack_device)
+        to_dlpack = _to_dlpack(torch._C._to_dlpack)
+        torch.to_dlpack = torch.utils.dlpack.to_dlpack = to_dlpack
 
 
 def _replace(name: str, ours: Callable[..., Any]) -> None:
@@ -66,6 +69,16 @@ def _dlpack(tensor: torch.Tensor, **options: Any) -> Any:
     if options.get("stream") == -1:
         options["stream"] = None  # PyTorch's word for no synchronisation, which is not JAX's
     return _library_array(tensor).__dlpack__(**options)
+
+
+def _to_dlpack(own: Callable[[torch.Tensor], Any]) -> Callable[[torch.Tensor], Any]:
+    """PyTorch's older function, which gives out an address that a tensor of the device has not."""
+
+    @functools.wraps(own)
+    def to_dlpack(tensor: torch.Tensor) -> Any:
+        return tensor.__dlpack__() if tensor.device.type == "tpu" else own(tensor)
+
+    return to_dlpack
 
 
 def _dlpack_device(tensor: torch.Tensor) -> tuple[int, int]:

@@ -78,20 +78,27 @@ def _is_ours(device: Any) -> bool:
     return device is None or torch.device(device).type == "tpu"
 
 
-class _AskedByClass(type(torch._C.Generator)):  # type: ignore[misc]
-    """The type of ``_Generator``, of which every generator is an instance."""
+def _starting(kind: type[Any], default: str) -> type[Any]:
+    """What stands in for one of PyTorch's classes: an instance on the device starts the device.
 
-    def __instancecheck__(cls, instance: object) -> bool:
-        return isinstance(instance, torch._C.Generator)
+    ``default`` is the device where none is said. Every instance of ``kind`` is one of it as well.
+    """
 
+    class Asked(type(kind)):  # type: ignore[misc]
+        def __instancecheck__(cls, instance: object) -> bool:
+            return isinstance(instance, kind) if cls is made else super().__instancecheck__(instance)
 
-class _Generator(torch._C.Generator, metaclass=_AskedByClass):
-    """Stands in for ``torch.Generator``: one of the device's starts the device."""
+        def __subclasscheck__(cls, other: type) -> bool:
+            return issubclass(other, kind) if cls is made else super().__subclasscheck__(other)
 
-    def __new__(cls, device: Any = "cpu") -> torch.Generator:  # type: ignore[misc]
-        if torch.device(device).type == "tpu":
+    def new(cls: type[Any], *args: Any, **options: Any) -> Any:
+        device = options.get("device", args[0] if args else None)
+        if torch.device(default if device is None else device).type == "tpu":
             sys.modules["torch.tpu"].init()
-        return torch._C.Generator(device)
+        return kind.__new__(kind if cls is made else cls, *args, **options)
+
+    made = Asked(kind.__name__, (kind,), {"__new__": new, "__module__": kind.__module__})
+    return made
 
 
 def _new_graph(kind: type[Any], *args: Any, **options: Any) -> Any:
@@ -116,6 +123,12 @@ _STAND_INS: dict[str, Callable[..., object]] = {
     "_dynamo.utils.get_current_stream": _streams.__getitem__,  # every compiled call's, from 2.15
 }
 """By the name in ``torch._C`` of what they stand in for; versions of PyTorch lack some."""
+_CLASSES: dict[type[Any], str] = {
+    torch._C.Generator: "cpu",
+    torch.Stream: "tpu",
+    torch.Event: "tpu",
+}
+"""Whose instances start the device, and where they are by default."""
 _replaced: list[tuple[Any, str, Any]] = []
 """Of each that is replaced: the module, its name there, and PyTorch's own."""
 
@@ -147,7 +160,8 @@ def stand_in() -> None:
         graph.__new__ = _new_graph
     torch.Tensor.pin_memory = _pin_memory  # type: ignore[assignment,method-assign]
     torch.Tensor.is_pinned = _is_pinned  # type: ignore[assignment,method-assign]
-    torch.Generator = _Generator  # type: ignore[misc]
+    for kind, default in _CLASSES.items():
+        setattr(torch, kind.__name__, _starting(kind, default))
 
 
 def step_back(pin: Callable[[torch.Tensor], bool]) -> None:
@@ -162,7 +176,8 @@ def step_back(pin: Callable[[torch.Tensor], bool]) -> None:
                 setattr(keeper, name, function)
     if _replaced:
         del torch.Tensor.pin_memory, torch.Tensor.is_pinned
-        torch.Generator = torch._C.Generator  # type: ignore[misc]
+        for kind in _CLASSES:
+            setattr(torch, kind.__name__, kind)
     _replaced.clear()
     for storage in list(_pinned):
         pin(torch.empty(0, dtype=torch.uint8).set_(storage))

@@ -127,7 +127,8 @@ class Library:
         return self._named([torch_version, str(sysconfig.get_config_var("SOABI")), self.interface])
 
     def _named(self, versions: list[str]) -> str:
-        return _hash([sysconfig.get_platform(), *versions, _sources(self.sources)])[:24]
+        parts = [sysconfig.get_platform(), *versions, *self.units, _sources(self.sources)]
+        return _hash(parts)[:24]
 
 
 @functools.cache

@@ -172,3 +172,12 @@ def test_the_numpy_backend_copies():
         fuse.set_backend("xla")
     assert fuse.to_jax(x).tolist() == [1.0, 2.0, 3.0]
     assert (after + 1).tolist() == [1.0, 2.0, 3.0]
+
+
+def test_the_older_function_of_dlpack_gives_out_what_can_be_read():
+    x = torch.arange(6.0, device=DEVICE).view(2, 3)
+    for give in (torch.utils.dlpack.to_dlpack, torch.to_dlpack):
+        assert torch.from_dlpack(give(x * 1)).tolist() == [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]
+        assert torch.from_dlpack(give(torch.ones(2))).tolist() == [1.0, 1.0]
+        with pytest.raises(BufferError, match="require gradient"):
+            give(torch.ones(2, device=DEVICE, requires_grad=True))

@@ -37,6 +37,7 @@ KERNELS: Final = Library(
         "convolutions.cpp",
         "fused_regions.cpp",
         "norms.cpp",
+        "operators.cpp",
         "products.cpp",
         "updates.cpp",
     ),
@@ -45,6 +46,7 @@ KERNELS: Final = Library(
     interface=_ffi_version(),
 )
 TARGETS: Final = (
+    "aten_operator",
     "attention",
     "attention_gradient",
     "convolution",
@@ -67,7 +69,7 @@ def register() -> None:
     for target in TARGETS:
         handler = jax.ffi.pycapsule(getattr(handlers, f"fuse_{target}"))
         jax.ffi.register_ffi_target(f"fuse_{target}", handler, platform="cpu")
-    _registered["kernels"] = f"torch {torch.__version__}, 9"
+    _registered["kernels"] = f"torch {torch.__version__}, 10"
 
 
 def version() -> str:
@@ -115,8 +117,8 @@ def _call(
     return function(*values, **{name: _attribute(value) for name, value in attributes.items()})
 
 
-def _attribute(value: bool | int | float | Sequence[int] | np.ndarray) -> Any:
-    if isinstance(value, bool | np.ndarray):
+def _attribute(value: bool | int | float | str | Sequence[int] | np.ndarray) -> Any:
+    if isinstance(value, bool | str | np.ndarray):
         return value
     if isinstance(value, float):
         return np.float64(value)

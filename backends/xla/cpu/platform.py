@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import jax
 
 from fuse.backends.base import Chunk
 from fuse.backends.xla.calls import Call
-from fuse.backends.xla.cpu import fused_regions, kernels, memory, options, updates
+from fuse.backends.xla.cpu import fused_regions, kernels, memory, operators, options, updates
 from fuse.backends.xla.cpu.features import host_features
 from fuse.backends.xla.platform import Platform
-from fuse.trace.spec import View
+from fuse.trace.spec import TensorSpec, View
 
 
 class CpuPlatform(Platform):
@@ -43,6 +43,11 @@ class CpuPlatform(Platform):
 
     def call(self, target: str, results: Any, *values: jax.Array, **attributes: Any) -> Any:  # noqa: D102
         return kernels.call(target, results, *values, **attributes)
+
+    def operator(  # noqa: D102
+        self, target: str, specs: Sequence[TensorSpec], given: Mapping[str, Any]
+    ) -> list[jax.Array] | None:
+        return operators.results(target, specs, given)
 
     def calls(self, chunk: Chunk, apart: Collection[int]) -> list[Call]:  # noqa: D102
         return list(fused_regions.find_regions(chunk, apart)) if kernels.known() else []

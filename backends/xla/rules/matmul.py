@@ -39,7 +39,6 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
-import torch
 from jax import lax
 
 from fuse.backends.matmul import added, register_scaled, trilinear

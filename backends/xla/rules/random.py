@@ -31,6 +31,7 @@ from fuse.backends.xla.rules.elementwise import (
     widened,
 )
 from fuse.backends.xla.rules.registry import rule
+from fuse.backends.xla.rules.sorting import stable_order
 
 Shape = tuple[int, ...]
 
@@ -286,8 +287,7 @@ def _randint_like_tensor(
 @rule("randperm", "randperm.generator")
 def _randperm(ctx: RuleContext, n: int, dtype: str | None = None) -> Value:
     # 64-bit keys: among 2**20 of them two are equal with probability 3e-8.
-    keys = _bits(ctx, (n,), 64)
-    return lax.sort((keys, lax.iota(jnp.int64, n)), num_keys=1)[1]
+    return stable_order(ctx, _bits(ctx, (n,), 64), 0, descending=False)
 
 
 @rule("multinomial")

@@ -26,6 +26,7 @@ from fuse.backends.xla.rules.reduction import (
     number,
 )
 from fuse.backends.xla.rules.registry import Number, RuleContext, Unsupported, always, rule
+from fuse.trace.spec import TensorSpec
 
 Array = jax.Array
 _FEW = 16
@@ -67,6 +68,10 @@ def stable_order(ctx: RuleContext, x: Array, axis: int, descending: bool) -> Arr
     """Positions (int64, shape of ``x``) that sort ``x`` along ``axis``; ties keep their order."""
     key = _sort_key(x)
     key = ~key if descending else key
+    specs = TensorSpec(str(key.dtype), key.shape), TensorSpec("int64", key.shape)
+    made = ctx.platform.operator("sort.stable", specs, {"self": key, "stable": True, "dim": axis})
+    if made is not None:
+        return made[1]
     if ctx.platform.name != "cpu" or x.shape[axis] >= 2**31:
         position = lax.broadcasted_iota(jnp.int64, key.shape, axis)
         return lax.sort((key, position), dimension=axis, is_stable=True, num_keys=1)[1]

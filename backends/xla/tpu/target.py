@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Final
 
 import jax
-import torch
 
 from fuse.backends.base import COMPILER_SECONDS, Chunk, Target
 from fuse.backends.decomposed import MOST_SIGNATURES, Decompositions

@@ -139,3 +139,53 @@ def test_the_check_itself_finds_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -
         torch.UntypedStorage, "tolist", lambda storage: [storage.device.type == "cpu"]
     )
     assert "[False]" in surface.wrong("untyped", "tolist", ())
+
+
+FIRST_USES = {
+    "a stream": """
+one, other = torch.Stream("tpu"), torch.Stream(device="tpu:0")
+assert one != other and one.device_index == 0 and isinstance(one, torch.Stream)
+event = one.record_event()
+event.synchronize()
+assert event.query() and event.event_id != 0
+""",
+    "an event that times": """
+first = torch.Event("tpu", enable_timing=True)
+x = torch.ones(3, device="tpu")
+first.record()
+last = torch.Event(enable_timing=True)
+last.record()
+last.synchronize()
+assert first.elapsed_time(last) >= 0 and isinstance(first, torch.Event)
+""",
+    "a device that is not there": """
+try:
+    torch.Stream("tpu:7")
+except RuntimeError as error:
+    assert "invalid tpu device index 7" in str(error)
+else:
+    raise AssertionError
+""",
+    "a class of the program's own": """
+class Mine(torch.Stream):
+    pass
+
+mine = Mine("tpu")
+assert type(mine) is Mine and isinstance(mine, torch.Stream)
+assert not isinstance(torch.Stream("tpu"), Mine) and issubclass(Mine, torch.Stream)
+""",
+    "what is the CPU's": """
+assert torch.Generator().device.type == "cpu" and isinstance(torch.Generator(), torch.Generator)
+assert torch.Stream("cpu").device.type == "cpu" and not torch.tpu.is_initialized()
+before = torch.Stream, torch.Event, torch.Generator
+assert issubclass(torch.tpu.Stream, torch.Stream) and issubclass(torch.tpu.Event, torch.Event)
+torch.tpu.init()
+for stood_in, own in zip(before, (torch.Stream, torch.Event, torch.Generator)):
+    assert stood_in is not own and issubclass(stood_in, own) and own.__name__ == stood_in.__name__
+""",
+}
+
+
+@pytest.mark.parametrize("name", FIRST_USES)
+def test_streams_and_events_may_be_a_programs_first_use(name: str) -> None:
+    run(f"import torch\n{FIRST_USES[name]}")

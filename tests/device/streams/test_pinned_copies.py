@@ -283,3 +283,20 @@ def test_a_loader_with_pinned_memory() -> None:
     for _ in range(2):
         assert trained(DEVICE) == pytest.approx(expected, rel=1e-4)
     assert beside() == 12
+
+
+def test_memory_within_a_pinned_block_is_pinned():
+    block = torch.arange(10.0).pin_memory()
+    parts = {
+        "a storage's part": block.untyped_storage()[8:],
+        "NumPy's part": torch.from_numpy(block.numpy()[2:]),
+        "its last element": torch.from_numpy(block.numpy()[9:]),
+    }
+    for name, part in parts.items():
+        assert part.is_pinned(), name
+    assert not torch.arange(10.0).is_pinned()
+    part = parts["NumPy's part"]
+    moved = part.to(DEVICE, non_blocking=True)
+    del block, parts, part
+    gc.collect()
+    assert moved.tolist() == list(map(float, range(2, 10)))

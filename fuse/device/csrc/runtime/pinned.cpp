@@ -16,9 +16,20 @@ c10::DataPtr PinnedAllocator::allocate(size_t nbytes) {
   return {memory, memory, &PinnedAllocator::release, c10::Device(c10::DeviceType::CPU)};
 }
 
-bool PinnedAllocator::owns(const void* memory) {
+PinnedAllocator::Blocks::iterator PinnedAllocator::around(const void* address) {
+  auto found = pinned_.upper_bound(address);
+  if (found == pinned_.begin()) {
+    return pinned_.end();
+  }
+  --found;
+  const auto past = static_cast<size_t>(
+      static_cast<const char*>(address) - static_cast<const char*>(found->first));
+  return past == 0 || past < found->second.nbytes ? found : pinned_.end();
+}
+
+bool PinnedAllocator::owns(const void* address) {
   std::lock_guard<std::mutex> guard(mutex_);
-  return pinned_.count(memory) != 0;
+  return around(address) != pinned_.end();
 }
 
 bool PinnedAllocator::adopt(const c10::Storage& storage) {
@@ -57,9 +68,9 @@ at::HostStats PinnedAllocator::get_stats() {
   return stats;
 }
 
-bool PinnedAllocator::keep(const void* memory) {
+bool PinnedAllocator::keep(const void* address) {
   std::lock_guard<std::mutex> guard(mutex_);
-  auto found = pinned_.find(memory);
+  auto found = around(address);
   if (found == pinned_.end()) {
     return false;
   }
@@ -67,13 +78,15 @@ bool PinnedAllocator::keep(const void* memory) {
   return true;
 }
 
-void PinnedAllocator::let_go(const void* memory) {
+void PinnedAllocator::let_go(const void* address) {
+  const void* memory = nullptr;
   {
     std::lock_guard<std::mutex> guard(mutex_);
-    auto found = pinned_.find(memory);
+    auto found = around(address);
     if (--found->second.copies != 0 || !found->second.released) {
       return;
     }
+    memory = found->first;
     freed(found->second.nbytes);
     pinned_.erase(found);
   }

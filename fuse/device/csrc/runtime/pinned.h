@@ -5,8 +5,9 @@
 #include <c10/core/Storage.h>
 
 #include <cstddef>
+#include <functional>
+#include <map>
 #include <mutex>
-#include <unordered_map>
 
 #include "runtime/memory_counter.h"
 
@@ -40,13 +41,14 @@ class PinnedAllocator final : public at::HostAllocator { // torch.accelerator's 
     blocks_.reset_peak();
   }
 
-  bool owns(const void* memory);
+  // Whether an address lies in pinned memory.
+  bool owns(const void* address);
   // Pins the memory of a storage where it lies; false where it is not the CPU allocator's own.
   bool adopt(const c10::Storage& storage);
-  // Keeps memory from being freed, also where its storage is resized or dies, until as many calls
+  // Keeps the memory around an address from being freed, also where its storage is resized or dies, until as many calls
   // of `let_go`; false for what is not pinned.
-  bool keep(const void* memory);
-  void let_go(const void* memory);
+  bool keep(const void* address);
+  void let_go(const void* address);
 
  private:
   struct Use {
@@ -55,7 +57,10 @@ class PinnedAllocator final : public at::HostAllocator { // torch.accelerator's 
     bool released = false; // by its storage: freed with the last of them
   };
 
+  using Blocks = std::map<const void*, Use, std::less<>>; // by where they begin
+
   static void release(void* memory);
+  Blocks::iterator around(const void* address); // under the mutex
   void pinned(const void* memory, size_t nbytes); // under the mutex
   void freed(size_t nbytes) {
     bytes_.add(-static_cast<int64_t>(nbytes));
@@ -63,7 +68,7 @@ class PinnedAllocator final : public at::HostAllocator { // torch.accelerator's 
   }
 
   std::mutex mutex_; // of the map
-  std::unordered_map<const void*, Use> pinned_;
+  Blocks pinned_;
   MemoryCounter bytes_;
   MemoryCounter blocks_;
 };
