@@ -86,7 +86,9 @@ def _starting(kind: type[Any], default: str) -> type[Any]:
 
     class Asked(type(kind)):  # type: ignore[misc]
         def __instancecheck__(cls, instance: object) -> bool:
-            return isinstance(instance, kind) if cls is made else super().__instancecheck__(instance)
+            return (
+                isinstance(instance, kind) if cls is made else super().__instancecheck__(instance)
+            )
 
         def __subclasscheck__(cls, other: type) -> bool:
             return issubclass(other, kind) if cls is made else super().__subclasscheck__(other)

@@ -117,10 +117,26 @@ def test_a_generator_of_ones_own():
     )
 
 
-@pytest.mark.xfail(strict=True, reason="the text is the generator's own: does not use offset")
-def test_a_host_generator_is_refused():
-    with pytest.raises(RuntimeError, match="Expected a 'tpu' device type for generator"):
-        torch.rand(2, device=DEVICE, generator=torch.Generator())
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda own: torch.rand(2, device=DEVICE, generator=own),
+        lambda own: torch.randperm(20, device=DEVICE, generator=own),
+        lambda own: torch.randint(9, (5,), device=DEVICE, generator=own),
+        lambda own: torch.empty(3, device=DEVICE).normal_(generator=own),
+        lambda own: torch.bernoulli(torch.ones(3, device=DEVICE), generator=own),
+        lambda own: torch.multinomial(torch.ones(3, device=DEVICE), 2, generator=own),
+        lambda own: torch.normal(torch.ones(3, device=DEVICE), 1.0, generator=own),
+    ],
+)
+def test_a_host_generator_is_refused(draw: Callable[[torch.Generator], torch.Tensor]) -> None:
+    """At the first call, and once the call is known: the sampler of a data loader draws so."""
+    for _ in range(7):
+        with pytest.raises(
+            RuntimeError, match="Expected a 'tpu' device type for generator but fou"
+        ):
+            draw(torch.Generator())
+        draw(torch.Generator(DEVICE)).sum().item()
 
 
 @pytest.mark.usefixtures("mode")

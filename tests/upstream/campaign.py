@@ -91,7 +91,9 @@ def _process(arguments: list[str], lane: str, results: Log) -> str:
 
 
 def _tail(path: Path) -> str:
-    return path.read_text(errors="replace")[-3000:]
+    """The end of a log; of a process that crashed, the stacks and not its list of modules."""
+    text = path.read_text(errors="replace").partition("Extension modules:")[0]
+    return text[-3000:]
 
 
 def log_of(file: str, lane: str) -> Log:

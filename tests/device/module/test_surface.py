@@ -189,3 +189,17 @@ for stood_in, own in zip(before, (torch.Stream, torch.Event, torch.Generator)):
 @pytest.mark.parametrize("name", FIRST_USES)
 def test_streams_and_events_may_be_a_programs_first_use(name: str) -> None:
     run(f"import torch\n{FIRST_USES[name]}")
+
+
+def test_memory_that_was_never_made_is_not_read() -> None:
+    """A functional tensor's storage has a size and no bytes."""
+    x = torch.zeros(1, device=DEVICE)
+    torch._enable_functionalization(reapply_views=True)
+    try:
+        storage = torch._to_functional_tensor(x).untyped_storage()
+    finally:
+        torch._disable_functionalization()
+    assert storage.nbytes() == 4 and storage.device.type == "tpu"
+    for _ in range(3):
+        with pytest.raises(RuntimeError, match="its data is not allocated yet"):
+            storage[0]

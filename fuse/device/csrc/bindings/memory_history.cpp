@@ -64,18 +64,20 @@ py::tuple memory_history() {
   stacks.read();
   py::list storages;
   for (const LiveStorage& storage : snapshot.storages) {
-    storages.append(py::make_tuple(
-        storage.address, storage.nbytes, storage.device, stacks.next(storage.stack)));
+    storages.append(
+        py::make_tuple(
+            storage.address, storage.nbytes, storage.device, stacks.next(storage.stack)));
   }
   py::list events;
   for (const MemoryEvent& event : snapshot.events) {
-    events.append(py::make_tuple(
-        event.action,
-        event.address,
-        event.nbytes,
-        event.device,
-        event.microseconds,
-        stacks.next(event.stack)));
+    events.append(
+        py::make_tuple(
+            event.action,
+            event.address,
+            event.nbytes,
+            event.device,
+            event.microseconds,
+            stacks.next(event.stack)));
   }
   return py::make_tuple(std::move(storages), std::move(events));
 }

@@ -3,6 +3,8 @@
 #include <optional>
 
 #include "cpu_exec/host_call.h"
+#include "runtime/generator.h"
+#include "runtime/process.h"
 #include "tracing/masked_put.h"
 #include "tracing/prepare.h"
 #include "tracing/recorder.h"
@@ -11,6 +13,13 @@ namespace fuse {
 
 void call_boxed(const c10::OperatorHandle& op, const OpInfo& info, torch::jit::Stack* stack) {
   check_process();
+  if (info.generator >= 0) {
+    const auto at = static_cast<size_t>(info.generator);
+    const c10::IValue& given = torch::jit::last(*stack, info.kinds.size())[at];
+    if (given.isGenerator()) {
+      check_own_generator(given.toGenerator());
+    }
+  }
   if (info.indexes && put_by_mask(info, stack)) {
     return;
   }

@@ -43,6 +43,13 @@ c10::Storage make_storage(size_t nbytes, uint32_t layout, int8_t device) {
           /*resizable=*/true));
 }
 
+void check_allocated(const c10::Storage& storage) {
+  TORCH_CHECK(
+      storage.nbytes() == 0 || storage.data_ptr().get() != nullptr,
+      "The tensor has a non-zero number of elements, but its data is not allocated yet: it is a "
+      "fake or a functional one, whose values a kernel of the tpu device cannot have");
+}
+
 void refuse_foreign(const c10::DataPtr& data) {
   TORCH_CHECK(
       data.get() == nullptr || data.device().type() != c10::DeviceType::PrivateUse1,

@@ -31,6 +31,10 @@ class Flag {
   std::atomic<bool> value_{false};
 };
 
+// Throws, in PyTorch's words, for a storage of some bytes without memory: a fake or functional
+// tensor's.
+void check_allocated(const c10::Storage& storage);
+
 // The state behind one storage. Fields change only under the recorder's mutex, or
 // while nobody else can see the buffer (at birth and at death).
 struct Buffer {
@@ -62,10 +66,14 @@ struct Buffer {
   // The data pointer is the buffer's own address. Null for a storage without memory. Throws for
   // one of the device that somebody else made of an address: there is no buffer at it.
   static Buffer* of(const at::TensorBase& tensor) {
-    return of(tensor.unsafeGetTensorImpl()->unsafe_storage().data_ptr());
+    return of(tensor.unsafeGetTensorImpl()->unsafe_storage());
   }
   static Buffer* of(const c10::Storage& storage) {
-    return of(storage.data_ptr());
+    Buffer* found = of(storage.data_ptr());
+    if (found == nullptr) [[unlikely]] {
+      check_allocated(storage);
+    }
+    return found;
   }
   static Buffer* of(const c10::DataPtr& data);
 };

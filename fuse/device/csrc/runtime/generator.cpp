@@ -107,6 +107,17 @@ RandomDraw PhiloxGenerator::draw(uint64_t blocks) {
   return drawn;
 }
 
+void check_own_generator(const at::Generator& generator) {
+  const c10::DeviceType type = generator.device().type();
+  TORCH_CHECK(
+      type == c10::DeviceType::PrivateUse1,
+      "Expected a '",
+      c10::DeviceTypeName(c10::DeviceType::PrivateUse1, /*lower_case=*/true),
+      "' device type for generator but found '",
+      c10::DeviceTypeName(type, /*lower_case=*/true),
+      "'");
+}
+
 RandomDraw draw(at::Generator& generator, uint64_t blocks) {
   std::lock_guard<std::mutex> guard(generator.mutex()); // of which state it is
   return generator.get<PhiloxGenerator>()->draw(blocks);

@@ -52,7 +52,9 @@ class PhiloxGenerator final : public c10::GeneratorImpl {
   PhiloxGenerator* clone_impl() const override;
   std::shared_ptr<PhiloxState> state_;
 };
-// Takes `blocks` blocks from the generator. Thread-safe.
+// Throws, in PyTorch's words, for a generator of another device.
+void check_own_generator(const at::Generator& generator);
+// Takes `blocks` blocks from the generator, which is the device's. Thread-safe.
 RandomDraw draw(at::Generator& generator, uint64_t blocks);
 // The generator that operators use when none is given.
 const at::Generator& default_generator(c10::DeviceIndex device);
