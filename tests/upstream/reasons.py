@@ -45,7 +45,7 @@ TEXTS: Final[dict[str, tuple[str, ...]]] = {
         r"is not an instance of <class 'torch\.\w+Tensor'>",
         r"'lengths' argument should be a 1D CPU int64 tensor",
         r"indices should be either on cpu or on the same device as the indexed tensor \(cpu\)",
-        r'Attempted to set the storage of a tensor on device "cpu" to a storage on different device',
+        r'Attempted to set the storage of a tensor on device "cpu" to a storage on different',
     ),
 }
 """Expressions that a failed test's traceback holds."""
