@@ -132,9 +132,7 @@ def test_a_generator_of_ones_own():
 def test_a_host_generator_is_refused(draw: Callable[[torch.Generator], torch.Tensor]) -> None:
     """At the first call, and once the call is known: the sampler of a data loader draws so."""
     for _ in range(7):
-        with pytest.raises(
-            RuntimeError, match="Expected a 'tpu' device type for generator"
-        ):
+        with pytest.raises(RuntimeError, match="Expected a 'tpu' device type for generator"):
             draw(torch.Generator())
         draw(torch.Generator(DEVICE)).sum().item()
 

@@ -18,10 +18,11 @@ LATE: Final = "README: an index out of bounds is an error where a result is read
 ORDER: Final = "sums and products in another order: the last bits differ"
 COMPLEX: Final = "infinities and NaN of complex numbers: a product with 1 is no operation here"
 COPY_ON_WRITE: Final = "clones are made at once: copy on write is of memory with an address"
-CHECKED: Final = "PyTorch checks it for CUDA's tensors and the CPU's by name"
+CHECKED: Final = "the test is of what PyTorch checks for CUDA's tensors and the CPU's by name"
 EXPECTED_TEXT: Final = "the test expects a text that names the CPU"
 CYCLES: Final = "the test counts all of Python's cycles, and what compiles leaves some"
 GAPS: Final = "a functional copy is dense: no gap between its elements, which nobody could see"
+LONG: Final = "thousands of calls in a trace: compiling them takes longer than the run waits"
 OTHER_TRACE: Final = "in another trace, as of a second run, sums are in another order"
 
 TEXTS: Final[dict[str, tuple[str, ...]]] = {
@@ -53,6 +54,7 @@ TEXTS: Final[dict[str, tuple[str, ...]]] = {
 TESTS: Final[dict[str, tuple[str, ...]]] = {
     COPY_ON_WRITE: ("test_torch:*.test_lazy_clone_*",),
     LATE: (
+        "nn/test_embedding:*.test_embedding_bag_out_of_bounds_idx_*",
         "test_indexing:NumpyTests.test_trivial_fancy_out_of_bounds_cpu",
         "test_indexing:TestIndexing.test_advancedindex_cpu_*",
     ),
@@ -60,6 +62,10 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
         "nn/test_embedding:TestEmbeddingNN.test_move_sparse_half_embedding",
         "nn/test_lazy_modules:TestLazyModules.test_materialize_device",
         "test_torch:TestTorch.test_to",
+    ),
+    LONG: (
+        "nn/test_pooling:*.test_fractional_max_pool3d_cpu",
+        "test_ops_gradients:*.test_fn_gradgrad_masked_prod_cpu_complex128",
     ),
     CYCLES: ("nn/test_load_state_dict:*.test_load_state_dict_ref_cycle_*",),
     GAPS: ("test_functionalization:*.test_copy_stride_mismatch",),
