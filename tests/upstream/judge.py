@@ -18,6 +18,8 @@ class Judged:
     counted: int = 0
     passed: dict[str, int] = field(default_factory=dict)
     skipped: int = 0
+    outside: dict[str, int] = field(default_factory=dict)
+    """In each lane, how many of those that do not pass README rules out, or the test itself."""
     listed: dict[str, str] = field(default_factory=dict)
     """Tests with a reason, and the reason."""
     failed: dict[str, dict[str, Outcome]] = field(default_factory=dict)
@@ -57,7 +59,7 @@ def judge(file: str, logs: Mapping[str, Log]) -> Judged:
     (_, cpu), *devices = logs.items()
     found = {lane: log.outcomes() for lane, log in devices}
     judged = Judged(file, cpu.tests())
-    judged.passed = dict.fromkeys(found, 0)
+    judged.passed, judged.outside = dict.fromkeys(found, 0), dict.fromkeys(found, 0)
     for name, on_cpu in sorted(cpu.outcomes().items()):
         if on_cpu.result not in RIGHT:
             continue
@@ -73,6 +75,8 @@ def judge(file: str, logs: Mapping[str, Log]) -> Judged:
         reason = _reason(f"{file}:{name}", bad)
         if bad and reason is not None:
             judged.listed[name] = reason
+            for lane in bad:
+                judged.outside[lane] += reason.startswith(reasons.OUTSIDE)
         elif bad:
             judged.failed[name] = bad
         elif reason is not None and lanes:

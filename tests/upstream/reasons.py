@@ -25,6 +25,9 @@ GAPS: Final = "a functional copy is dense: no gap between its elements, which no
 LONG: Final = "thousands of calls in a trace: compiling them takes longer than the run waits"
 OTHER_TRACE: Final = "in another trace, as of a second run, sums are in another order"
 
+OUTSIDE: Final = ("README", "the test")
+"""How the reasons begin that are no fault of the device's."""
+
 TEXTS: Final[dict[str, tuple[str, ...]]] = {
     DENSE: (
         r"the tpu device has dense \(strided\) tensors only",

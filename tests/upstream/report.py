@@ -18,11 +18,10 @@ def write(files: Sequence[Judged], count: int, seed: int) -> None:
     lanes = list(files[0].passed)
     passed = {lane: sum(one.passed[lane] for one in files) for lane in lanes}
     reasons = Counter(reason for one in files for reason in one.listed.values())
-    outside = ("README", "the test")
-    ruled_out = sum(reason.startswith(outside) for one in files for reason in one.listed.values())
+    outside = {lane: sum(one.outside[lane] for one in files) for lane in lanes}
     shares = " and ".join(
         f"{passed[lane] / counted:.2%} pass in the {lane} lane "
-        f"({passed[lane] / (counted - ruled_out):.2%} of those that neither README rules out "
+        f"({passed[lane] / (counted - outside[lane]):.2%} of those that neither README rules out "
         "nor the test itself, which asks for the CPU)"
         for lane in lanes
     )
