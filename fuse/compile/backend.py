@@ -14,6 +14,7 @@ import torch
 from torch._dynamo.backends.common import aot_autograd
 
 from fuse.compile import interface
+from fuse.compile.flex_attention import written_out
 from fuse.compile.graph import Kind
 from fuse.compile.partition import partition
 from fuse.compile.stages import staged
@@ -64,6 +65,6 @@ def tpu(
 
 def _compiler(kind: Kind) -> Callable[[torch.fx.GraphModule, Sequence[Any]], Callable[..., Any]]:
     def compiler(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-        return staged(module, kind)
+        return staged(written_out(module), kind)
 
     return compiler

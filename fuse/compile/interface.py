@@ -86,10 +86,10 @@ def _infer_as_the_device() -> None:
 def register() -> None:
     """Make Dynamo ask ``Interface``, and leave this package's frames alone.
 
-    Not those of kernels, whose calls are a few lines of Python around an operator.
+    Not those of kernels and integrations, which are a few lines of Python around an operator.
     """
     for part in pkgutil.iter_modules(fuse.__path__):
-        if part.name != "kernels":
+        if part.name not in ("kernels", "integrations"):
             trace_rules.add(f"fuse.{part.name}")
     without_dynamo.let_in()
     _count_steps_on_the_device()

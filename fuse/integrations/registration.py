@@ -20,6 +20,7 @@ INTEGRATIONS = {
     "lightning.fabric.connector": "fuse.integrations.lightning",
     "pytorch_lightning.trainer.connectors.accelerator_connector": "fuse.integrations.lightning",
     "lightning_fabric.connector": "fuse.integrations.lightning",
+    "torch.nn.attention.flex_attention": "fuse.integrations.flex_attention",
 }
 """The module that chooses a device, and ours whose ``extend(module)`` makes it know this one."""
 
