@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
 
+import fuse
 from tests.device.helpers import DEVICE, host_calls, mode, recorder
 from tests.lanes import not_on_accelerators
 
@@ -310,3 +311,18 @@ def test_strict_mode_runs_the_parts(uncompiled: Callable[..., torch.Tensor]) -> 
     x = uncompiled(4, 2, 3)
     with mode("strict"), torch.no_grad():
         assert host_calls(lambda: x @ torch.ones(3, 2, device=DEVICE)) == 0
+
+
+def test_what_has_a_size_of_its_own_stays_in_the_segment() -> None:
+    x = torch.randn(40, 30)
+    with recorder(tier="uncompiled"):
+        y = x.to(DEVICE) * 2
+        cuts = fuse.stats()["cuts"]
+        found, picked = (y > 0).nonzero(), y.masked_select(y > 1)
+        several = y[y > 0.5]
+        assert fuse.stats()["cuts"] == cuts
+    doubled = x * 2
+    wanted = (doubled > 0).nonzero()
+    assert torch.equal(found.cpu(), wanted) and found.stride() == wanted.stride()
+    assert torch.equal(picked.cpu(), doubled[doubled > 1])
+    assert torch.equal(several.cpu(), doubled[doubled > 0.5])

@@ -1,4 +1,5 @@
-// Operators whose result's size is data: count on the device, one host read, then a fixed shape.
+// Operators whose result's size is data: count on the device, one host read, then a fixed shape; or
+// the CPU's kernel, where the calls before it ran on the CPU.
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/native/Resize.h>
@@ -10,7 +11,9 @@
 #include <ATen/ops/zeros.h>
 #include <torch/library.h>
 
+#include "cpu_exec/host_call.h"
 #include "runtime/device_index.h"
+#include "tracing/recorder.h"
 
 namespace fuse {
 
@@ -26,7 +29,22 @@ at::Tensor positions(const at::Tensor& flat, int64_t count) {
   return found.scatter(0, target, at::arange(flat.numel(), options)).narrow(0, 0, count);
 }
 
+// The result of a call by the CPU's kernel, as part of an uncompiled segment; undefined where the
+// stream is not in one.
+at::Tensor found_uncompiled(const char* name, torch::jit::Stack stack) {
+  const c10::OperatorHandle op = c10::Dispatcher::singleton().findSchemaOrThrow(name, "");
+  const OpInfo& info = OpInfo::of(op);
+  if (Recorder::global().continues_uncompiled({op, info, stack}) &&
+      run_on_host(op, info, &stack, HostRun::Uncompiled)) {
+    return stack.back().toTensor();
+  }
+  return {};
+}
+
 at::Tensor find_nonzero(const at::Tensor& self) {
+  if (at::Tensor found = found_uncompiled("aten::nonzero", {self}); found.defined()) {
+    return found;
+  }
   at::Tensor flat = self.ne(0).reshape(-1);
   const int64_t count = flat.sum().item().toLong();
   at::Tensor at_flat = positions(flat, count);
@@ -70,6 +88,11 @@ at::Tensor select_masked(const at::Tensor& self, const at::Tensor& mask) {
       mask.device(),
       " and self on ",
       self.device());
+  if (self.is_privateuseone() && mask.is_privateuseone()) {
+    if (at::Tensor found = found_uncompiled("aten::masked_select", {self, mask}); found.defined()) {
+      return found;
+    }
+  }
   const auto sizes = at::infer_size(self.sizes(), mask.sizes());
   const auto device = self.is_privateuseone() ? self.device() : mask.device();
   at::Tensor where = find_nonzero(mask.to(device).expand(sizes).reshape(-1)).squeeze(1);
