@@ -52,7 +52,7 @@ MemorySnapshot MemoryHistory::snapshot() {
   return found;
 }
 
-Stack MemoryHistory::stack_if(bool Kept::*asked) {
+Stack MemoryHistory::stack_if(bool Kept::* asked) {
   {
     const std::lock_guard<std::mutex> guard(mutex_);
     if (!(kept_.*asked)) {

@@ -70,7 +70,7 @@ class MemoryHistory {
   void refused(size_t nbytes, int8_t device);
 
  private:
-  Stack stack_if(bool Kept::*asked);
+  Stack stack_if(bool Kept::* asked);
   uint64_t new_address(size_t nbytes);
   void add(MemoryEvent event);
 

@@ -45,8 +45,8 @@ class PinnedAllocator final : public at::HostAllocator { // torch.accelerator's 
   bool owns(const void* address);
   // Pins the memory of a storage where it lies; false where it is not the CPU allocator's own.
   bool adopt(const c10::Storage& storage);
-  // Keeps the memory around an address from being freed, also where its storage is resized or dies, until as many calls
-  // of `let_go`; false for what is not pinned.
+  // Keeps the memory around an address from being freed, also where its storage is resized or dies,
+  // until as many calls of `let_go`; false for what is not pinned.
   bool keep(const void* address);
   void let_go(const void* address);
 
