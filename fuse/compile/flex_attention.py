@@ -33,7 +33,7 @@ def _zeros_and_scatter(
     shape: list[int], indices: list[torch.Tensor], values: torch.Tensor
 ) -> torch.Tensor:
     zeros = torch.zeros(shape, device=values.device, dtype=values.dtype)
-    return torch.ops.aten.index_put(zeros, indices, values, accumulate=True)
+    return zeros.index_put(tuple(indices), values, accumulate=True)
 
 
 _CAPTURED: Final = 12

@@ -10,8 +10,6 @@ import sys
 from pathlib import Path
 from typing import Any, Final, Literal
 
-import torch
-
 from fuse.device import lazy
 
 _BEFORE: Final = 1 << 39
@@ -86,7 +84,7 @@ def _snapshot(device: Any = None, augment_with_fx_traces: bool = False) -> dict[
     older = lazy.core().memory()[0] - sum(nbytes for _, nbytes, _, _ in storages)
     if older > 0:
         storages.insert(0, (_BEFORE, older, 0, []))
-    traces: list[list[dict[str, Any]]] = [[] for _ in range(torch.tpu.device_count())]
+    traces: list[list[dict[str, Any]]] = [[] for _ in range(lazy.engine().backend.device_count())]
     for action, address, nbytes, index, microseconds, frames in events:
         event = {"action": action, "size": nbytes, "stream": 0, "time_us": microseconds}
         place = {"device_free": 0} if action == "oom" else {"addr": address}

@@ -20,7 +20,8 @@ def register() -> None:
         return
     torch.utils.rename_privateuse1_backend("tpu")
     torch._register_device_module("tpu", module)
-    torch.backends.tpu = sys.modules["torch.backends.tpu"] = backend_settings
+    torch.backends.tpu = backend_settings  # type: ignore[attr-defined]
+    sys.modules["torch.backends.tpu"] = backend_settings
     torch.utils.generate_methods_for_privateuse1_backend(
         for_tensor=True, for_module=True, for_packed_sequence=True, for_storage=True
     )

@@ -179,12 +179,11 @@ def _writing(target: str) -> torch._C.FunctionSchema:
     """The overload of an operator that writes its results to tensors that it is given."""
     wanted = _said(schema_of(target))
     packet = find_overload(target).overloadpacket
-    schemas = (getattr(packet, name)._schema for name in packet.overloads())
-    return next(
-        schema
-        for schema in schemas
-        if any(map(is_out, schema.arguments)) and _said(schema) == wanted
-    )
+    for name in packet.overloads():
+        schema: torch._C.FunctionSchema = getattr(packet, name)._schema
+        if any(map(is_out, schema.arguments)) and _said(schema) == wanted:
+            return schema
+    raise LookupError(f"{target} has no overload that writes")
 
 
 def _said(schema: torch._C.FunctionSchema) -> list[tuple[str, str]]:
