@@ -15,10 +15,9 @@ from typing import Final, Literal, final
 from fuse.trace.functional import base_name
 from fuse.versions import CLAMP_DROPS_BOUNDS
 
-Draws = Literal["elements", "dropout", "chance", "samples", "permutation", "otherwise"]
+Draws = Literal["elements", "dropout", "samples", "permutation"]
 """How an operator uses the device's generator: each element from one word, or pair of words, alone
-(of a dropout, or with one probability for all, without floating point), or the whole result from
-all of them, which the host does too for samples of weights and permutations."""
+(a dropout's as well), or the whole result from all of them (of weights, and a permutation)."""
 
 
 @final
@@ -106,8 +105,6 @@ OPERATORS: Final[dict[str, Operator]] = {
     "avg_pool3d_backward": Operator(numbers=("divisor_override",)),
     "baddbmm": _product(widened=("beta", "alpha")),
     "bernoulli": _drawn(),
-    "bernoulli.p": Operator(draws="chance"),
-    "bernoulli_.float": Operator(draws="chance"),
     "bmm": _product(),
     "cat": Operator(apart="all", converts_out=True),
     "cauchy": _drawn(),
@@ -173,9 +170,7 @@ OPERATORS: Final[dict[str, Operator]] = {
     "randn": _drawn(),
     "randn_like": _drawn(),
     "random": _drawn(numbers=("from", "to")),
-    "randperm": Operator(draws="otherwise"),
-    "randperm.generator": Operator(draws="permutation"),
-    "randperm.generator_out": Operator(draws="permutation"),
+    "randperm": Operator(draws="permutation"),
     "roll": Operator(numbers=("shifts",)),
     "round": Operator(numbers=("decimals",), converts_out=False),
     "rrelu_with_noise": _drawn(),
@@ -196,8 +191,7 @@ OPERATORS: Final[dict[str, Operator]] = {
     "uniform": _drawn(),
     "vdot": Operator(one_dtype=True),
 }
-"""By name without overload and in-place underscore; by overload where these differ in it. Of an
-overload with a record of its own only ``draws`` is looked at, which the core does."""
+"""By name without overload and in-place underscore."""
 
 
 def operator(name: str) -> Operator:
@@ -208,8 +202,7 @@ def operator(name: str) -> Operator:
 def with_a(field: str) -> frozenset[str]:
     """The operators whose record says something of ``field``, by name without overload."""
     default = getattr(PLAIN, field)
-    named = ((name, getattr(one, field)) for name, one in OPERATORS.items() if "." not in name)
-    return frozenset(name for name, value in named if value != default)
+    return frozenset(name for name, one in OPERATORS.items() if getattr(one, field) != default)
 
 
 FLAGS: Final = ("indexes", "undefined_rows")

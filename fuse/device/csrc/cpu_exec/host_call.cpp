@@ -48,8 +48,8 @@ class HostCall {
   }
 
   // In place of the kernel, where it can be.
-  bool draw_on_device(const c10::OperatorHandle& op) {
-    return fuse::draw_on_device(op, info_, originals_, device_, stack_);
+  bool draw() {
+    return draw_on_host(info_, device_, stack_);
   }
 
   // The kernel draws from a CPU generator seeded by the device's own; the CPU's is not to move.
@@ -61,7 +61,7 @@ class HostCall {
     at::Generator generator =
         value.isGenerator() ? value.toGenerator() : default_generator(device_.index());
     if (generator.device().is_privateuseone()) {
-      const RandomDraw state = draw(generator, 1);
+      const RandomDraw state = fuse::draw(generator, 1);
       value = at::Generator(
           at::detail::createCPUGenerator(state.seed + 0x9E3779B97F4A7C15ull * (state.offset + 1)));
     }
@@ -275,21 +275,21 @@ bool run_on_host(
   }
   ReadReason reason(CutReason::HostFallback);
   HostCall call(info, stack, run);
-  if (!uncompiled || !call.draw_on_device(op)) {
-    const OneThread one_thread(uncompiled && call.is_small());
-    const FlushSubnormals flush(call.is_small());
-    call.seed();
-    // First the kernel: where PyTorch refuses the call, its error is the user's, not a fallback.
-    // It wrote to copies, so that a refusal of the fallback itself changes nothing either.
-    try {
+  // First the kernel: where PyTorch refuses the call, its error is the user's, not a fallback.
+  // It wrote to copies, so that a refusal of the fallback itself changes nothing either.
+  try {
+    if (!call.draw()) {
+      const OneThread one_thread(uncompiled && call.is_small());
+      const FlushSubnormals flush(call.is_small());
+      call.seed();
       op.callBoxed(stack);
-    } catch (const c10::Error& error) {
-      if (!uncompiled || !is_kernels_limit(error)) {
-        throw;
-      }
-      call.give_up();
-      return false;
     }
+  } catch (const c10::Error& error) {
+    if (!uncompiled || !is_kernels_limit(error)) {
+      throw;
+    }
+    call.give_up();
+    return false;
   }
   if (!uncompiled) {
     GilGuard gil;

@@ -1,255 +1,280 @@
-// Element i of a random call is made from word i that the device's generator gives, and from
-// element i of the operands: so the beginning of a longer draw is the shorter one. A call past the
-// shape cap is drawn by the device all the same, as one line of elements whose number is a power of
-// two: as many executables as powers, and the same numbers after the same seed, whether the place
-// has met the cap by then or not. PyTorch's CPU kernels would draw other numbers, and from the
-// CPU's generator, which is not the device's to move.
+// PyTorch's CPU kernels would draw other numbers, and from the CPU's generator, which is not the
+// device's to move. Here the same numbers come after the same seed, whether the place runs compiled
+// by then or not.
 #include "cpu_exec/host_draws.h"
 
+#include <ATen/ExpandUtils.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/native/TensorFactories.h>
+#include <ATen/ops/aminmax.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/leaky_relu.h>
+#include <ATen/ops/mul.h>
 #include <ATen/ops/searchsorted.h>
-#include <ATen/ops/zeros.h>
+#include <ATen/ops/where.h>
 
 #include <algorithm>
-#include <limits>
+#include <cmath>
 #include <optional>
 
-#include "cpu_exec/host_philox.h"
+#include "cpu_exec/host_distributions.h"
+#include "cpu_exec/host_permutation.h"
 #include "runtime/generator.h"
-#include "tracing/record_only.h"
 
 namespace fuse {
 
 namespace {
 
-constexpr int64_t kMostCategories = 1 << 24; // that PyTorch's kernel takes
-constexpr int64_t kFewest = 256; // elements: below, another executable would save nothing
+using Arguments = c10::ArrayRef<c10::IValue>;
 
-int64_t line_for(int64_t count) {
-  int64_t size = kFewest;
-  while (size < count) {
-    size *= 2;
-  }
-  return size;
-}
-
-at::Tensor beginning(const at::Tensor& line, int64_t count) {
-  return line.cpu().narrow(0, 0, count);
-}
-
-// The arguments and results of one call, as they are and as lines of elements.
-class Drawing {
- public:
-  Drawing(const OpInfo& info, c10::ArrayRef<c10::IValue> originals, torch::jit::Stack* stack)
-      : info_(info),
-        originals_(originals),
-        stack_(stack),
-        start_(stack->size() - originals.size()) {}
-
-  // Elements drawn, or -1 where operands differ in shape.
-  int64_t run(const c10::OperatorHandle& op, c10::Device device) {
-    if (!find_shape()) {
-      return -1;
-    }
-    const torch::jit::Stack operands = lines(device);
-    torch::jit::Stack results = operands;
-    op.callBoxed(&results);
-    finish(operands, std::move(results));
-    return count_;
-  }
-
- private:
-  // What all operands agree on, or the call's size; false where they do not.
-  bool find_shape() {
-    for (size_t at = 0; at < originals_.size(); ++at) {
-      if (is_operand(at)) {
-        const at::Tensor& operand = host(at);
-        if (shape_ && operand.sizes() != *shape_) {
-          return false;
-        }
-        shape_ = operand.sizes();
-        like_ = like_.defined() ? like_ : operand;
-      } else if (is_size(at)) {
-        shape_ = originals_[at].toDimVector();
-      }
-    }
-    count_ = shape_ ? c10::multiply_integers(*shape_) : 0;
-    return shape_.has_value();
-  }
-
-  torch::jit::Stack lines(c10::Device device) const {
-    const int64_t size = line_for(count_);
-    torch::jit::Stack call;
-    for (size_t at = 0; at < originals_.size(); ++at) {
-      if (is_operand(at)) {
-        at::Tensor line = at::zeros({size}, host(at).options());
-        line.narrow(0, 0, count_).copy_(host(at).reshape(-1));
-        call.emplace_back(line.to(device));
-      } else if (is_size(at)) {
-        call.emplace_back(c10::IntArrayRef(size));
-      } else {
-        call.push_back(originals_[at]);
-      }
-    }
-    return call;
-  }
-
-  // `operands` are the lines that the call read and wrote, `results` what it returned.
-  void finish(const torch::jit::Stack& operands, torch::jit::Stack results) {
-    for (size_t at = 0; at < originals_.size(); ++at) {
-      if (info_.written[at]) {
-        host(at).copy_(result_of(operands[at]));
-      }
-    }
-    for (size_t at = 0; at < results.size(); ++at) {
-      const int alias = info_.returns[at].alias;
-      results[at] = alias >= 0 ? c10::IValue(host(static_cast<size_t>(alias)))
-                               : c10::IValue(laid_out(result_of(results[at])));
-    }
-    torch::jit::drop(*stack_, originals_.size());
-    std::move(results.begin(), results.end(), std::back_inserter(*stack_));
-  }
-
-  bool is_operand(size_t at) const {
-    const c10::IValue& value = originals_[at];
-    return value.isTensor() && value.toTensor().defined() && value.toTensor().is_privateuseone();
-  }
-
-  bool is_size(size_t at) const {
-    return static_cast<int>(at) == info_.size;
-  }
-
-  const at::Tensor& host(size_t at) const {
-    return (*stack_)[start_ + at].toTensor();
-  }
-
-  at::Tensor result_of(const c10::IValue& line) const {
-    return beginning(line.toTensor(), count_).view(*shape_);
-  }
-
-  // As the operand lies in memory: what is made of it lies so too, but for these.
-  at::Tensor laid_out(at::Tensor result) const {
-    const bool row_major =
-        info_.name.rfind("bernoulli", 0) == 0 || info_.name.rfind("normal.", 0) == 0;
-    if (row_major || !like_.defined() || like_.strides() == result.strides()) {
-      return result;
-    }
-    return at::empty_like(like_, result.options()).copy_(result);
-  }
-
-  const OpInfo& info_;
-  c10::ArrayRef<c10::IValue> originals_;
-  torch::jit::Stack* stack_;
-  size_t start_;
-  std::optional<c10::DimVector> shape_;
-  at::Tensor like_;
-  int64_t count_ = 0;
+// The results of a call, none where it is not drawn here, and how many numbers were drawn.
+struct Drawn {
+  c10::SmallVector<at::Tensor, 2> results;
+  int64_t count = 0;
 };
 
-bool are_probabilities(const at::Tensor& weights) {
-  return weights.isfinite().all().item<bool>() && weights.ge(0).all().item<bool>() &&
-      weights.sum(-1).gt(0).all().item<bool>();
+// The argument that the result is written to; undefined if it is a new tensor.
+at::Tensor written_by(const OpInfo& info, Arguments arguments) {
+  const int alias = info.returns[0].alias;
+  return alias < 0 ? at::Tensor() : arguments[static_cast<size_t>(alias)].toTensor();
 }
 
-// Elements drawn, or -1 where the kernel has to refuse. The formulas are those of the backends'
-// rules.
-int64_t draw_multinomial(at::Generator& generator, c10::Device device, torch::jit::Stack* stack) {
-  auto arguments = torch::jit::last(*stack, 4);
+std::optional<at::ScalarType> asked_dtype(const OpInfo& info, Arguments arguments) {
+  const auto found = std::find(info.kinds.begin(), info.kinds.end(), OpInfo::Kind::Dtype);
+  return found == info.kinds.end()
+      ? std::nullopt
+      : arguments[static_cast<size_t>(found - info.kinds.begin())].toOptional<at::ScalarType>();
+}
+
+// Lying in memory as another tensor does, or as is asked for.
+at::Tensor laid_out_as(
+    const at::Tensor& like,
+    const at::Tensor& result,
+    std::optional<at::MemoryFormat> format = std::nullopt) {
+  return !format && like.strides() == result.strides()
+      ? result
+      : at::empty_like(like, result.options(), format).copy_(result);
+}
+
+// ---- elements ---------------------------------------------------------------------------
+
+// What a distribution depends on: the arguments before size, generator and dtype, but for a first
+// one that is overwritten or says the shape alone.
+Arguments numbers_of(const OpInfo& info, Arguments arguments) {
+  const bool first = info.size >= 0 || info.name.starts_with("normal.Tensor") ||
+      info.name.starts_with("normal.float") || (info.base == "bernoulli" && info.generator == 1);
+  const size_t begin = first ? 0 : 1;
+  size_t end = begin;
+  while (end < arguments.size() && info.kinds[end] != OpInfo::Kind::Dtype &&
+         static_cast<int>(end) != info.size && static_cast<int>(end) != info.generator) {
+    ++end;
+  }
+  return arguments.slice(begin, end - begin);
+}
+
+// The shape of the call, or of its operands; none where these do not fit.
+std::optional<c10::DimVector> sizes_of(const OpInfo& info, Arguments arguments) {
+  if (info.size >= 0) {
+    return arguments[static_cast<size_t>(info.size)].toDimVector();
+  }
+  std::optional<c10::DimVector> found;
+  for (size_t at = 0; at < arguments.size(); ++at) {
+    const bool is_out = at > 0 && static_cast<int>(at) == info.returns[0].alias;
+    if (!arguments[at].isTensor() || is_out) {
+      continue;
+    }
+    const at::IntArrayRef sizes = arguments[at].toTensor().sizes();
+    if (!found) {
+      found.emplace(sizes.begin(), sizes.end());
+    } else if (info.base == "normal") {
+      found = at::infer_size_dimvector(*found, sizes);
+    } else if (!at::is_expandable_to(sizes, *found)) {
+      return std::nullopt;
+    }
+  }
+  return found;
+}
+
+// The first tensor, which says dtype and layout where the call does not.
+at::Tensor like_of(Arguments arguments) {
+  const auto* const found = std::find_if(
+      arguments.begin(), arguments.end(), [](const auto& value) { return value.isTensor(); });
+  return found == arguments.end() ? at::Tensor() : found->toTensor();
+}
+
+// Lying in memory as PyTorch lays it out: by its operand, or row-major.
+at::Tensor laid_out(const OpInfo& info, Arguments arguments, const at::Tensor& result) {
+  const at::Tensor like = like_of(arguments);
+  if (!like.defined() || info.base == "normal" || info.name == "bernoulli" ||
+      info.name == "bernoulli.p") {
+    return result;
+  }
+  return info.base.ends_with("_like")
+      ? laid_out_as(like, result, arguments.back().toOptional<at::MemoryFormat>())
+      : laid_out_as(like, result);
+}
+
+Drawn draw_each_element(const OpInfo& info, const RandomDraw& from, Arguments arguments) {
+  const std::optional<c10::DimVector> sizes = sizes_of(info, arguments);
+  const at::Tensor out = written_by(info, arguments);
+  if (!sizes || (out.defined() && out.sizes() != *sizes)) {
+    return {}; // what is resized the kernel resizes
+  }
+  const at::Tensor like = like_of(arguments);
+  const at::ScalarType otherwise =
+      like.defined() ? like.scalar_type() : c10::get_default_dtype_as_scalartype();
+  const at::ScalarType dtype =
+      out.defined() ? out.scalar_type() : asked_dtype(info, arguments).value_or(otherwise);
+  const at::Tensor made =
+      draw_elements(info.base, {from, *sizes, dtype}, numbers_of(info, arguments));
+  if (!made.defined()) {
+    return {};
+  }
+  const at::Tensor result =
+      out.defined() ? out.copy_(made) : laid_out(info, arguments, made.to(dtype));
+  return {{result}, made.numel()};
+}
+
+// A leaky ReLU whose slopes are drawn, or in evaluation are their mean.
+Drawn draw_rrelu(const OpInfo& info, const RandomDraw& from, Arguments arguments) {
+  const at::Tensor& self = arguments[0].toTensor();
+  const at::Tensor& noise = arguments[1].toTensor();
+  const double lower = arguments[2].toScalar().toDouble();
+  const double upper = arguments[3].toScalar().toDouble();
+  const at::Tensor out = written_by(info, arguments);
+  const at::ScalarType dtype = self.scalar_type();
+  if (digits_of(dtype) == 0 || noise.scalar_type() != dtype || noise.sizes() != self.sizes() ||
+      (out.defined() && out.sizes() != self.sizes()) || !(lower <= upper)) {
+    return {};
+  }
+  const at::Tensor x = self.element_size() < 4 ? self.to(at::kFloat) : self;
+  at::Tensor slopes = noise;
+  at::Tensor made;
+  if (arguments[4].toBool()) {
+    slopes = at::where(x.le(0), uniform({from, self.sizes(), dtype}, lower, upper), 1);
+    made = x.mul(slopes);
+  } else {
+    made = at::leaky_relu(x, (lower + upper) / 2);
+  }
+  made = out.defined() ? out.copy_(made) : made.to(dtype).contiguous();
+  if (info.written[1]) {
+    noise.copy_(slopes);
+    return {{made}, self.numel()};
+  }
+  return {{laid_out_as(self, made), laid_out_as(noise, slopes.to(dtype))}, self.numel()};
+}
+
+Drawn draw_dropout(const OpInfo& info, const RandomDraw& from, Arguments arguments) {
+  const at::Tensor& input = arguments[0].toTensor();
+  const double keep = 1.0 - arguments[1].toDouble();
+  const bool trains = arguments[2].isNone() || arguments[2].toBool();
+  if (info.writes || !at::isFloatingType(input.scalar_type()) || !trains ||
+      !(keep >= 0 && keep <= 1)) {
+    return {};
+  }
+  const at::Tensor mask = laid_out_as(input, below(from, input.sizes(), keep));
+  const auto work = input.element_size() < 4 ? at::kFloat : input.scalar_type();
+  // A product, not a selection: a dropped infinity is NaN, as in PyTorch.
+  const at::Tensor kept = at::mul(input.to(work), mask).mul_(keep == 0 ? 0.0 : 1.0 / keep);
+  return {{kept.to(input.scalar_type()), mask}, kept.numel()};
+}
+
+// ---- of all weights, and of all numbers -------------------------------------------------
+
+bool are_probabilities(const at::Tensor& weights) {
+  const auto [least, most] = weights.aminmax(); // NaN is both
+  return least.item<double>() >= 0 && std::isfinite(most.item<double>()) &&
+      weights.sum(-1).min().item<double>() > 0;
+}
+
+Drawn draw_multinomial(const OpInfo& info, const RandomDraw& from, Arguments arguments) {
+  constexpr int64_t kMostCategories = 1 << 24; // that PyTorch's kernel takes
   at::Tensor weights = arguments[0].toTensor();
   const int64_t samples = arguments[1].toInt();
   const bool inverted = arguments[2].toBool() && samples > 1;
   if (!weights.is_floating_point() || weights.dim() < 1 || weights.dim() > 2 || samples < 1 ||
       weights.numel() == 0 || (!inverted && samples > weights.size(-1)) ||
       weights.size(-1) > kMostCategories || !are_probabilities(weights)) {
-    return -1;
+    return {};
   }
   if (weights.element_size() < 4) {
     weights = weights.to(at::kFloat);
   }
-  c10::DimVector shape(weights.sizes().begin(), weights.sizes().end());
-  shape.back() = inverted ? samples : shape.back();
-  const int64_t count = c10::multiply_integers(shape);
-  const at::Tensor line = at::empty({line_for(count)}, weights.options().device(device));
-  const at::Tensor numbers =
-      beginning(inverted ? line.uniform_(0, 1, generator) : line.exponential_(1, generator), count)
-          .view(shape);
   at::Tensor found;
   if (inverted) {
+    c10::DimVector sizes(weights.sizes().begin(), weights.sizes().end());
+    sizes.back() = samples;
     const at::Tensor sums = weights.cumsum(-1);
     const at::Tensor total = sums.narrow(-1, sums.size(-1) - 1, 1);
     const at::Tensor last = sums.ge(total).to(at::kByte).argmax(-1, true);
-    found = at::searchsorted(sums, numbers.mul(total), false, true).minimum(last);
+    const at::Tensor targets = uniform({from, sizes, weights.scalar_type()}, 0, 1).mul_(total);
+    found = at::searchsorted(sums, targets, false, true).minimum(last);
   } else {
-    found = std::get<1>(weights.div(numbers).topk(samples));
+    // An exponential race, of negative speeds: the fastest are the least.
+    const at::Tensor speeds =
+        weights.div(open_unit({from, weights.sizes(), weights.scalar_type()}).log_());
+    found = samples == 1 ? speeds.argmin(-1, true)
+                         : std::get<1>(speeds.topk(samples, -1, /*largest=*/false));
   }
-  torch::jit::drop(*stack, 4);
-  stack->emplace_back(found);
-  return std::max(weights.numel(), found.numel());
+  const int64_t count = std::max(weights.numel(), found.numel());
+  const at::Tensor out = written_by(info, arguments);
+  if (!out.defined()) {
+    return {{found}, count};
+  }
+  return out.scalar_type() == at::kLong && out.sizes() == found.sizes()
+      ? Drawn{{out.copy_(found)}, count}
+      : Drawn{};
 }
 
-int64_t draw_permutation(
-    const OpInfo& info, at::Generator& generator, c10::Device device, torch::jit::Stack* stack) {
-  const size_t arguments = info.kinds.size();
-  auto given = torch::jit::last(*stack, arguments);
-  const int64_t count = given[0].toInt();
-  at::Tensor out = info.writes ? given.back().toTensor() : at::Tensor();
-  if (count < 0 || (out.defined() && out.sizes() != c10::IntArrayRef(count))) {
-    return -1; // what is resized the kernel resizes
+Drawn draw_permutation(const OpInfo& info, const RandomDraw& from, Arguments arguments) {
+  const int64_t count = arguments[0].toInt();
+  const at::Tensor out = written_by(info, arguments);
+  const at::ScalarType dtype =
+      out.defined() ? out.scalar_type() : asked_dtype(info, arguments).value_or(at::kLong);
+  if (count < 0 || count > kLargestPermutation || dtype == at::kBool || at::isComplexType(dtype) ||
+      (out.defined() && out.sizes() != c10::IntArrayRef(count))) {
+    return {}; // what is resized the kernel resizes
   }
-  const at::Tensor line = at::empty({line_for(count)}, at::TensorOptions(device).dtype(at::kLong));
-  // All 64 bits, in the order of unsigned numbers.
-  line.random_(std::numeric_limits<int64_t>::min(), std::nullopt, generator);
-  at::Tensor found = beginning(line, count).argsort();
-  if (out.defined()) {
-    found = out.copy_(found);
-  } else if (!given[2].isNone()) { // randperm.generator(n, generator, dtype, ...)
-    found = found.to(given[2].toScalarType());
+  at::native::check_supported_max_int_with_precision(count, at::empty({0}, dtype));
+  const at::Tensor found = permutation(from, count);
+  return {{out.defined() ? out.copy_(found) : found.to(dtype)}, count};
+}
+
+Drawn drawn_by(const OpInfo& info, const RandomDraw& from, Arguments arguments) {
+  switch (info.draws) {
+    case OpInfo::Draws::Elements:
+      return info.base.starts_with("rrelu") ? draw_rrelu(info, from, arguments)
+                                            : draw_each_element(info, from, arguments);
+    case OpInfo::Draws::Dropout: return draw_dropout(info, from, arguments);
+    case OpInfo::Draws::Samples: return draw_multinomial(info, from, arguments);
+    case OpInfo::Draws::Permutation: return draw_permutation(info, from, arguments);
+    default: return {};
   }
-  torch::jit::drop(*stack, arguments);
-  stack->emplace_back(found);
-  return count;
 }
 
 } // namespace
 
-bool draw_on_device(
-    const c10::OperatorHandle& op,
-    const OpInfo& info,
-    c10::ArrayRef<c10::IValue> originals,
-    c10::Device device,
-    torch::jit::Stack* stack) {
+bool draw_on_host(const OpInfo& info, c10::Device device, torch::jit::Stack* stack) {
   if (info.draws == OpInfo::Draws::No) {
     return false;
   }
+  const Arguments arguments = torch::jit::last(*stack, info.kinds.size());
   const auto place = static_cast<size_t>(info.generator);
-  at::Generator generator = info.generator >= 0 && originals[place].isGenerator()
-      ? originals[place].toGenerator()
+  at::Generator generator = info.generator >= 0 && arguments[place].isGenerator()
+      ? arguments[place].toGenerator()
       : default_generator(device.index());
   if (!generator.device().is_privateuseone()) {
     return false;
   }
-  const RandomDraw from = draw(generator, 0);
-  const uint64_t offset = from.offset;
-  const RecordOnly any;
-  int64_t drawn = draw_on_host(info, from, stack);
-  if (drawn >= 0) {
-    draw(generator, static_cast<uint64_t>(std::max<int64_t>(drawn, 1)));
-    return true;
+  const Drawn drawn = drawn_by(info, draw(generator, 0), arguments);
+  if (drawn.results.empty()) {
+    return false;
   }
-  switch (info.draws) {
-    case OpInfo::Draws::Samples: drawn = draw_multinomial(generator, device, stack); break;
-    case OpInfo::Draws::Permutation:
-      drawn = draw_permutation(info, generator, device, stack);
-      break;
-    default: drawn = Drawing(info, originals, stack).run(op, device);
-  }
-  if (drawn >= 0) { // by the line, the generator has been moved too far
-    std::lock_guard<std::mutex> guard(generator.mutex());
-    generator.set_offset(offset + static_cast<uint64_t>(std::max<int64_t>(drawn, 1)));
-  }
-  return drawn >= 0;
+  draw(generator, static_cast<uint64_t>(std::max<int64_t>(drawn.count, 1)));
+  torch::jit::drop(*stack, info.kinds.size());
+  stack->insert(stack->end(), drawn.results.begin(), drawn.results.end());
+  return true;
 }
 
 } // namespace fuse

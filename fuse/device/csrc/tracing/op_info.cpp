@@ -71,24 +71,15 @@ int aliased_argument(const c10::FunctionSchema& schema, const c10::Argument& res
   return -1;
 }
 
-OpInfo::Draws draws_of(const std::string& name) {
+OpInfo::Draws draws_of(const OperatorRecord& record) {
   using Draws = OpInfo::Draws;
   static const auto* kinds = new std::unordered_map<std::string, Draws>{
+      {"", Draws::No},
       {"elements", Draws::Elements},
       {"dropout", Draws::Dropout},
-      {"chance", Draws::Chance},
       {"samples", Draws::Samples},
       {"permutation", Draws::Permutation}};
-  const OperatorRecord* record = record_of(name);
-  if (record != nullptr) {
-    const auto found = kinds->find(record->draws);
-    return found == kinds->end() ? Draws::No : found->second;
-  }
-  // Another overload: what its elements are drawn from alone is the same.
-  record = record_of(base_of(name));
-  const bool alone =
-      record != nullptr && (record->draws == "elements" || record->draws == "dropout");
-  return alone ? Draws::Elements : Draws::No;
+  return kinds->at(record.draws);
 }
 
 OpInfo* build(const c10::OperatorHandle& op) {
@@ -101,6 +92,7 @@ OpInfo* build(const c10::OperatorHandle& op) {
   if (!schema.overload_name().empty()) {
     info->name += "." + schema.overload_name();
   }
+  info->base = base_of(info->name);
   for (const auto& argument : schema.arguments()) {
     const int place = static_cast<int>(info->kinds.size());
     if (argument.name() == "generator") {
@@ -108,7 +100,7 @@ OpInfo* build(const c10::OperatorHandle& op) {
     } else if (argument.name() == "size") {
       info->size = place;
     }
-    info->kinds.push_back(kind_of(base_of(info->name), argument));
+    info->kinds.push_back(kind_of(info->base, argument));
     info->written.push_back(is_written(argument));
     info->nonfunctional |= info->written.back();
   }
@@ -118,12 +110,12 @@ OpInfo* build(const c10::OperatorHandle& op) {
     }
   }
   info->writes = std::find(info->written.begin(), info->written.end(), true) != info->written.end();
-  const OperatorRecord* of_all = record_of(base_of(info->name));
+  const OperatorRecord* of_all = record_of(info->base);
   info->bounds = info->name == "random_.from" || info->name == "random_.to";
   info->indexes = of_all != nullptr && of_all->is("indexes");
   info->undefined_rows = of_all != nullptr && of_all->is("undefined_rows");
   info->steps = info->writes && info->name.rfind("_fused_", 0) == 0;
-  info->draws = draws_of(info->name);
+  info->draws = of_all == nullptr ? OpInfo::Draws::No : draws_of(*of_all);
   for (const auto& result : schema.returns()) {
     OpInfo::Return entry;
     entry.alias = aliased_argument(schema, result);

@@ -24,9 +24,8 @@ struct OperatorRecord {
 
 struct OpInfo {
   enum class Kind : uint8_t { Value, Scalar, Dtype };
-  // How a random operator draws: for each element from one word alone (dropout, and truth values
-  // with one probability, without floating point), or otherwise.
-  enum class Draws : uint8_t { No, Elements, Dropout, Chance, Samples, Permutation };
+  // How a random operator draws: for each element from one word alone, or otherwise.
+  enum class Draws : uint8_t { No, Elements, Dropout, Samples, Permutation };
   enum class Known : uint8_t { Unknown, No, Yes };
   struct Return {
     int alias = -1; // argument that this result is, or -1 for a new tensor
@@ -34,6 +33,7 @@ struct OpInfo {
   };
 
   std::string name; // "add.Tensor", without the namespace for aten
+  std::string base; // "bernoulli" of "bernoulli_.float"
   std::vector<Kind> kinds; // one an argument
   std::vector<bool> written; // the argument's memory is overwritten
   std::vector<Return> returns;
@@ -52,7 +52,7 @@ struct OpInfo {
   mutable std::atomic<Known> on_cpu{Known::Unknown}; // may run uncompiled at first sight
 
   static const OpInfo& of(const c10::OperatorHandle& op);
-  // Says what is special of an operator, by name with or without overload.
+  // Says what is special of an operator, by name without overload.
   static void declare(const std::string& name, OperatorRecord record);
 };
 

@@ -64,7 +64,7 @@ void SegmentTiers::end_long(OpenTrace& trace) {
 }
 
 void SegmentTiers::end(OpenTrace& trace) {
-  // Draws of its own, which are recorded and read, do not end it.
+  // A call that is recorded alone, since the CPU's kernel met a limit, does not end it.
   if (!RecordOnly::here() && trace.segment.end()) {
     policy_.ends(trace.place, trace.segment.stream(), trace.segment.calls());
     if (watched_) {
