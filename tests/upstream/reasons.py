@@ -15,15 +15,14 @@ HOST_MEMORY: Final = "README: a tensor's memory has no address that the host cou
 CPU_BY_NAME: Final = "the test makes some of its tensors on the CPU, whatever the default device"
 NUMPY: Final = "the test hands a tensor of the device to NumPy, which takes those of the host"
 LATE: Final = "README: an index out of bounds is an error where a result is read, not at the call"
-ORDER: Final = "sums and products in another order: the last bits differ"
+ORDER: Final = "README: last digits differ, as sums and products are in another order"
 COMPLEX: Final = "infinities and NaN of complex numbers: a product with 1 is no operation here"
 COPY_ON_WRITE: Final = "clones are made at once: copy on write is of memory with an address"
 CHECKED: Final = "the test is of what PyTorch checks for CUDA's tensors and the CPU's by name"
 EXPECTED_TEXT: Final = "the test expects a text that names the CPU"
 CYCLES: Final = "the test counts all of Python's cycles, and what compiles leaves some"
 GAPS: Final = "a functional copy is dense: no gap between its elements, which nobody could see"
-LONG: Final = "thousands of calls in a trace: compiling them takes longer than the run waits"
-OTHER_TRACE: Final = "in another trace, as of a second run, sums are in another order"
+OTHER_TRACE: Final = "README: last digits differ, as a second run is in another trace"
 
 OUTSIDE: Final = ("README", "the test")
 """How the reasons begin that are no fault of the device's."""
@@ -65,10 +64,6 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
         "nn/test_embedding:TestEmbeddingNN.test_move_sparse_half_embedding",
         "nn/test_lazy_modules:TestLazyModules.test_materialize_device",
         "test_torch:TestTorch.test_to",
-    ),
-    LONG: (
-        "nn/test_pooling:*.test_fractional_max_pool3d_cpu",
-        "test_ops_gradients:*.test_fn_gradgrad_masked_prod_cpu_complex128",
     ),
     CYCLES: ("nn/test_load_state_dict:*.test_load_state_dict_ref_cycle_*",),
     GAPS: ("test_functionalization:*.test_copy_stride_mismatch",),
