@@ -354,7 +354,8 @@ print(len(os.listdir("/proc/self/task")) - before)
 def test_the_number_of_threads_that_a_user_sets_is_not_taken_for_each_share():
     """MKL would start that many for each of XLA's: they took seven times as long together."""
     started, _ = finish(start(TEAMS))
-    assert int(started) <= 0  # a thread that compiled may have ended meanwhile
+    # A team is seven more for each of XLA's threads; one that compiles may start or end meanwhile.
+    assert int(started) < 7
 
 
 def test_only_dense_float32_on_the_cpu_platform_is_taken():
