@@ -19,7 +19,6 @@ from fuse.backends.xla.rules.context import Place, RuleContext
 from fuse.backends.xla.rules.registry import DOUBLES, RULES, Unsupported
 from fuse.trace.decompose import Decomposition, Step
 from fuse.trace.evaluate import Evaluator
-from fuse.trace.functional import schema_of
 from fuse.trace.node import HostArg, Node, NumberArg, Operand, Output, Write
 from fuse.trace.spec import ITEMSIZE, Layout, View, contiguous_strides
 
@@ -160,9 +159,7 @@ def _called(
     target: str, context: RuleContext, positional: list[Any], keyword: dict[str, Any]
 ) -> Any:
     """An operator's results: by the platform's kernel for it where it has one, or by its rule."""
-    names = (argument.name for argument in schema_of(target).arguments)
-    given = dict(zip(names, positional, strict=False)) | keyword
-    made = context.platform.operator(target, context.out, given)
+    made = context.platform.operator(target, context.out, positional, keyword)
     return RULES[target](context, *positional, **keyword) if made is None else made
 
 

@@ -81,14 +81,18 @@ class Platform:
         raise NotImplementedError(f"platform {self.name} has no kernel {target}")
 
     def operator(
-        self, target: str, specs: Sequence[TensorSpec], given: Mapping[str, Any]
+        self,
+        target: str,
+        specs: Sequence[TensorSpec],
+        positional: Sequence[Any],
+        keyword: Mapping[str, Any],
     ) -> list[jax.Array] | None:
         """An operator's results by a kernel of the platform's; ``None``: its rule writes them.
 
         Args:
             target: the functional overload.
             specs: shapes and dtypes of its results.
-            given: its arguments by name, tensors as arrays.
+            positional, keyword: its arguments as its rule takes them, tensors as arrays.
         """
         return None
 

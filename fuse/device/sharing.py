@@ -50,8 +50,7 @@ def register() -> None:
         _replace("__dlpack__", _dlpack)
         _replace("__dlpack_device__", _dlpack_device)
         to_dlpack = _to_dlpack(torch._C._to_dlpack)
-        for module in (torch, torch.utils.dlpack):
-            setattr(module, to_dlpack.__name__.removeprefix("_"), to_dlpack)
+        torch.to_dlpack = torch.utils.dlpack.to_dlpack = to_dlpack  # type: ignore[assignment]
 
 
 def _replace(name: str, ours: Callable[..., Any]) -> None:

@@ -107,18 +107,23 @@ class _Arguments:
 
 
 def results(
-    target: str, specs: Sequence[TensorSpec], given: Mapping[str, Any]
+    target: str,
+    specs: Sequence[TensorSpec],
+    positional: Sequence[Any],
+    keyword: Mapping[str, Any],
 ) -> list[jax.Array] | None:
     """What PyTorch's kernel makes; ``None``: it is to be written in XLA's terms.
 
     Args:
         target: an operator by its functional overload.
         specs: shapes and dtypes of its results.
-        given: its arguments by name, tensors as arrays; ``dtype`` is that of the result.
+        positional, keyword: its arguments, tensors as arrays; ``dtype`` is that of the result.
     """
     split = TABLE.get(target)
     if split is None or not kernels.known():
         return None
+    names = (argument.name for argument in schema_of(target).arguments)
+    given = {**dict(zip(names, positional, strict=False)), **keyword}
     schema = _writing(target)
     arguments = _Arguments()
     for argument in schema.arguments:

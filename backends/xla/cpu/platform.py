@@ -45,9 +45,13 @@ class CpuPlatform(Platform):
         return kernels.call(target, results, *values, **attributes)
 
     def operator(  # noqa: D102
-        self, target: str, specs: Sequence[TensorSpec], given: Mapping[str, Any]
+        self,
+        target: str,
+        specs: Sequence[TensorSpec],
+        positional: Sequence[Any],
+        keyword: Mapping[str, Any],
     ) -> list[jax.Array] | None:
-        return operators.results(target, specs, given)
+        return operators.results(target, specs, positional, keyword)
 
     def calls(self, chunk: Chunk, apart: Collection[int]) -> list[Call]:  # noqa: D102
         return list(fused_regions.find_regions(chunk, apart)) if kernels.known() else []

@@ -69,7 +69,7 @@ def stable_order(ctx: RuleContext, x: Array, axis: int, descending: bool) -> Arr
     key = _sort_key(x)
     key = ~key if descending else key
     specs = TensorSpec(str(key.dtype), key.shape), TensorSpec("int64", key.shape)
-    made = ctx.platform.operator("sort.stable", specs, {"self": key, "stable": True, "dim": axis})
+    made = ctx.platform.operator("sort.stable", specs, [key], {"stable": True, "dim": axis})
     if made is not None:
         return made[1]
     if ctx.platform.name != "cpu" or x.shape[axis] >= 2**31:

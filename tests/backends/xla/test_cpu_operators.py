@@ -60,7 +60,7 @@ def found(target: str, given: dict[str, Any]) -> tuple[list[torch.Tensor], list[
     tensors = {name: value for name, value in given.items() if isinstance(value, torch.Tensor)}
 
     def program(arrays: dict[str, jax.Array]) -> list[jax.Array]:
-        made = operators.results(target, specs, given | arrays)
+        made = operators.results(target, specs, [], given | arrays)
         assert made is not None
         return made
 
@@ -96,19 +96,19 @@ def test_what_cannot_be_said_is_left_to_xla() -> None:
     spec = [TensorSpec("float32", SHAPE)]
     x = jax.numpy.zeros(SHAPE)
     few = [TensorSpec("float32", (8,))]
-    assert operators.results("fmod.Scalar", spec, {"self": x, "other": x[0, 0, 0]}) is None
-    assert operators.results("atan2", spec, {"self": x, "other": x[0]}) is None
-    assert operators.results("tan", few, {"self": jax.numpy.zeros(8)}) is None
-    assert operators.results("exp", spec, {"self": x}) is None
+    assert operators.results("fmod.Scalar", spec, [x, x[0, 0, 0]], {}) is None
+    assert operators.results("atan2", spec, [x, x[0]], {}) is None
+    assert operators.results("tan", few, [jax.numpy.zeros(8)], {}) is None
+    assert operators.results("exp", spec, [x], {}) is None
     odd = [TensorSpec("uint16", SHAPE)]
-    assert operators.results("cumsum", odd, {"self": x.astype("uint16"), "dim": 0}) is None
+    assert operators.results("cumsum", odd, [x.astype("uint16"), 0], {}) is None
 
 
 def test_a_call_that_the_kernel_refuses_is_an_error_that_says_so() -> None:
     spec = [TensorSpec("float32", SHAPE), TensorSpec("int64", SHAPE)]
 
     def program(x: jax.Array) -> Any:
-        return operators.results("sort", spec, {"self": x, "dim": 7})
+        return operators.results("sort", spec, [x], {"dim": 7})
 
     with pytest.raises(jax.errors.JaxRuntimeError, match="Dimension out of range"):
         jax.block_until_ready(jax.jit(program)(jax.numpy.zeros(SHAPE)))
