@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from tests.lanes import only_in
 from tests.programs.harness import DEVICE, compare_with_cpu, on_host
 
 pytestmark = pytest.mark.usefixtures("mode")
@@ -127,13 +128,10 @@ def scaled_steps(device: torch.device, poison_at: int) -> list[float]:
 
 @pytest.mark.parametrize("poison_at", [-1, 2])
 def test_the_gradient_scaler_skips_and_grows(poison_at: int):
-    compare_with_cpu(
-        lambda device: scaled_steps(device, poison_at),
-        runs=2,
-        fallbacks=frozenset({"_amp_foreach_non_finite_check_and_unscale_", "_amp_update_scale_"}),
-    )
+    compare_with_cpu(lambda device: scaled_steps(device, poison_at), runs=2)
 
 
+@only_in("compiled", "accelerator", reason="by default the tier may change, and last bits with it")
 def test_autocast_gives_the_same_bits_every_time():
     torch.manual_seed(0)
     model, x = Net().to(DEVICE), torch.randn(5, 4).to(DEVICE)

@@ -225,7 +225,8 @@ def test_state_moves_between_optimizers_and_devices():
         again.load_state_dict(saved[0])
         other.load_state_dict(saved[1])
         losses += [step(again, other) for _ in range(2)]
-        assert losses[2:4] == losses[4:]
+        # Of the two halves one may run compiled and the other not: last digits differ.
+        torch.testing.assert_close(losses[4:], losses[2:4], rtol=1e-5, atol=0)
         return losses, dict(again.state_dict())
 
     compare_with_cpu(program)
