@@ -25,7 +25,7 @@ _PUBLIC = {
     "explain": "fuse.report.explain",
     "compare": "fuse.report.comparison",
     "kernel": "fuse.kernels.kernel",
-    "jax_call": "fuse.kernels.kernel",
+    "jax_call": "fuse.kernels.jax_call",
     "to_jax": "fuse.kernels.interchange",
     "from_jax": "fuse.kernels.interchange",
     "compile_for": "fuse.aot.report",

@@ -21,6 +21,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.native.layers import MOST_LINES
+
 ROOT = Path(__file__).parents[1]
 FOLDERS = {
     "fuse": ROOT / "fuse",
@@ -202,6 +204,11 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
         assert set(found) == {"fuse.device.lazy", name}
     typing = "if TYPE_CHECKING:\n    from fuse.device import lazy"
     assert cycle(sources | {name: f"{sources[name]}\n{typing}"}, late_imports) == []
+
+
+def test_modules_are_short() -> None:
+    lines = {name: path.read_text().count("\n") for name, path in MODULES.items()}
+    assert {name: count for name, count in lines.items() if count > MOST_LINES} == {}
 
 
 def test_examples_are_plain_pytorch() -> None:

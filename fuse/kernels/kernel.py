@@ -1,9 +1,8 @@
-"""``fuse.kernel``: a JAX function as a PyTorch operator; ``fuse.jax_call``: one call of one."""
+"""``fuse.kernel``: a JAX function as a PyTorch operator."""
 
 from __future__ import annotations
 
 import functools
-import hashlib
 import inspect
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Final, overload
@@ -12,7 +11,6 @@ import jax
 import torch
 
 from fuse.backends.xla.canonical import content
-from fuse.bounded import Bounded
 from fuse.device import lazy
 from fuse.errors import KernelError, describe
 from fuse.kernels import signature
@@ -36,8 +34,6 @@ TRACED: Final = (
     "numbers given by position are traced, as by jax.jit; where the function must know one, give "
     "it by keyword"
 )
-MOST_CALLED: Final = 4096
-"""Functions that ``jax_call`` remembers; each has been traced, about 100 kB."""
 _named: Final[dict[str, Kernel]] = {}
 
 
@@ -382,46 +378,3 @@ def kernel(
         )
 
     return make if function is None else make(function)
-
-
-@outside
-def jax_call(function: Callable[..., Any], /, *args: Any, **static: Any) -> Any:
-    """Call a JAX function on tensors once, without making it a kernel.
-
-    Functions are told apart by their code and what they close over, so a function made anew at
-    every call compiles once. Digesting them costs about 20 us a call.
-
-    Args:
-        function: takes and returns JAX arrays, as for ``kernel``; ``jax.jit`` may have wrapped it.
-        args: tensors, trees of them, or numbers, which are traced.
-        static: by keyword; what is no tensor is static: another value is another program.
-
-    Returns:
-        New tensors, or trees of them, of JAX's shapes and dtypes, with gradients by ``jax.vjp``.
-
-    Raises:
-        KernelError: the function fails; the text has its shapes and your line.
-
-    Example:
-        ```python
-        import jax.numpy as jnp
-
-        x = torch.ones(2, 3, device="tpu")
-        print(fuse.jax_call(jnp.sum, x, axis=1).tolist())  # [3.0, 3.0]
-        ```
-    """
-    return _called(hashlib.sha256(content(_inner(function)).encode()).hexdigest(), function)(
-        *args, **static
-    )
-
-
-_calls: Final[Bounded[str, Kernel]] = Bounded(MOST_CALLED)
-
-
-def _called(text: str, function: Callable[..., Any]) -> Kernel:
-    return _calls.memo(text, lambda: Kernel(function, name=f"{NAMESPACE}::jax_call", text=text))
-
-
-def _inner(function: Any) -> Any:
-    """The function that ``jax.jit`` has wrapped."""
-    return inspect.unwrap(function) if hasattr(function, "__wrapped__") else function

@@ -103,10 +103,8 @@ def _flat(value: jax.Array, heads: int) -> jax.Array:
 
 def _ungroup(grad: jax.Array, like: jax.Array, heads: int) -> jax.Array:
     """Gradient of ``_each``: sum what a repeated head received."""
-    each = heads // like.shape[-3]
-    if each == 1:
-        return grad.reshape(like.shape)
-    return jnp.sum(grad.reshape(*like.shape[:-2], each, *like.shape[-2:]), axis=-3)
+    shape = (*like.shape[:-2], heads // like.shape[-3], *like.shape[-2:])
+    return jnp.sum(grad.reshape(shape), axis=-3)
 
 
 def _kept(ctx: RuleContext, value: jax.Array) -> jax.Array:
