@@ -12,6 +12,7 @@ import torch
 
 from fuse import modes
 from fuse.device import backend_settings, lazy, module
+from fuse.device.current_device import index_of
 from fuse.errors import UnsupportedError, describe
 
 
@@ -115,7 +116,7 @@ def get_device_properties(which: Any = None) -> DeviceProperties:
     Args:
         which: index, string or ``torch.device``; ``None`` is the current one.
     """
-    index = module._index(which)
+    index = index_of(which)
     memory = lazy.engine().backend.memory_bytes(index)
     return DeviceProperties(module.get_device_name(index), memory)
 
