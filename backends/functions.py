@@ -11,13 +11,21 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 
 from fuse.trace.functional import MARK, find_overload, schema_of
 from fuse.trace.node import Node
+
+
+class Named(Protocol):
+    """A backend's platform, as a program sees it."""
+
+    @property
+    def name(self) -> str:
+        """As JAX has it."""
 
 
 class Program(ABC):
@@ -39,7 +47,7 @@ class Program(ABC):
         """
 
     @abstractmethod
-    def emit(self, platform: str, arrays: Sequence[Any]) -> list[Any]:
+    def emit(self, platform: Named, arrays: Sequence[Any]) -> list[Any]:
         """The results, on tracers of JAX, for a program of ``platform``."""
 
     @abstractmethod

@@ -87,6 +87,12 @@ class _Interpreter(Evaluator[np.ndarray]):
         return views.write(old, part.layout, view, array, offset)
 
 
+def run_step(step: Step, positional: list[Any], keyword: dict[str, Any]) -> Result:
+    """What a step of a decomposition computes."""
+    context = RuleContext.of_step(step, [*positional, *keyword.values()])
+    return _call_rule(step.target, context, positional, keyword)
+
+
 def _call_rule(
     target: str, context: RuleContext, positional: Sequence[Any], keyword: dict[str, Any]
 ) -> Result:

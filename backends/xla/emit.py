@@ -128,24 +128,22 @@ class _Emitter(Evaluator[Stored]):
     def compute(self, positional: list[Any], keyword: dict[str, Any]) -> Any:
         steps, platform = self._setting.steps(self.node), self._setting.platform
         if steps is not None:
-            return run_steps(steps, [*positional, *keyword.values()], self._step, _convert)
+            return run_steps(steps, [*positional, *keyword.values()], self._step, convert)
         program = program_of(self.node.target)
         if program is not None:
-            return program.emit(platform.name, arrays_in(positional))
+            return program.emit(platform, arrays_in(positional))
         context = RuleContext.of(self.node, self.scalars, platform=platform, places=self._places)
         return _called(self.node.target, context, positional, keyword)
 
     def _step(self, step: Step, positional: list[Any], keyword: dict[str, Any]) -> Any:
-        arguments = [*positional, *keyword.values()]
-        context = RuleContext.of_step(step, arguments, platform=self._setting.platform)
-        return _called(step.target, context, positional, keyword)
+        return emit_step(step, positional, keyword, self._setting.platform)
 
     def write(
         self, old: Stored | None, part: Output | Write, result: Any, offset: jax.Array | None
     ) -> Stored:
         view, layout = part.view, part.layout
         array = jnp.zeros(view.shape, view.dtype) if result is None else result
-        array = _convert(array, view.dtype)
+        array = convert(array, view.dtype)
         base = None if old is None else _relaid(*old, part)
         made = None
         if base is not None and part.value in self._setting.updated:
@@ -161,6 +159,14 @@ def _called(
     """An operator's results: by the platform's kernel for it where it has one, or by its rule."""
     made = context.platform.operator(target, context.out, positional, keyword)
     return RULES[target](context, *positional, **keyword) if made is None else made
+
+
+def emit_step(
+    step: Step, positional: list[Any], keyword: dict[str, Any], platform: Platform
+) -> Any:
+    """What a step of a decomposition computes."""
+    context = RuleContext.of_step(step, [*positional, *keyword.values()], platform=platform)
+    return _called(step.target, context, positional, keyword)
 
 
 def emit_node(node: Node, values: Values, reads: Reads, scalars: Scalars, setting: Setting) -> None:
@@ -211,7 +217,8 @@ def _relaid(base: jax.Array, layout: Layout, part: Output | Write) -> jax.Array 
     return views.read(padded, whole, view)
 
 
-def _convert(given: Any, dtype: str) -> jax.Array:
+def convert(given: Any, dtype: str) -> jax.Array:
+    """An array or number in another dtype, as ``Tensor.to`` converts it."""
     array: jax.Array = jnp.asarray(given)
     if str(array.dtype) == dtype:
         return array

@@ -15,7 +15,7 @@ from jax import export
 from jax.extend import core
 from numpy.typing import ArrayLike
 
-from fuse.backends.functions import Program
+from fuse.backends.functions import Named, Program
 from fuse.backends.xla.canonical import canonical
 
 _WIDE: Final = frozenset({"int64", "uint64", "float64", "complex128"})
@@ -49,8 +49,12 @@ class JaxProgram(Program):
         closed: core.ClosedJaxpr = self.closed.replace(jaxpr=interpreted(self.closed.jaxpr))
         return closed
 
-    def emit(self, platform: str, arrays: Sequence[jax.Array]) -> list[jax.Array]:
+    def emit(self, platform: Named, arrays: Sequence[jax.Array]) -> list[jax.Array]:
         """The results, on tracers. Pallas kernels are interpreted on the CPU."""
+        return self.emit_for(platform.name, arrays)
+
+    def emit_for(self, platform: str, arrays: Sequence[jax.Array]) -> list[jax.Array]:
+        """The same for a platform of that name."""
         closed = self._interpreted if platform == "cpu" else self.closed
         # What a number that PyTorch wrapped is here has 64 bits, in JAX's own program it need not.
         given = [
@@ -65,7 +69,7 @@ class JaxProgram(Program):
         """By ``jax.export``, as StableHLO in which Pallas kernels are compiled already."""
         avals = self.closed.in_avals
         with jax.enable_x64(self.wide):
-            jitted = jax.jit(lambda *arrays: self.emit(platform, arrays))
+            jitted = jax.jit(lambda *arrays: self.emit_for(platform, arrays))
             exported = export.export(jitted, platforms=[platform])(*avals)
         return ExportedProgram(self.code, exported)
 
@@ -102,7 +106,7 @@ class ExportedProgram(Program):
         self.code = code
         self._exported = dataclasses.replace(exported, _get_vjp=None)
 
-    def emit(self, platform: str, arrays: Sequence[jax.Array]) -> list[jax.Array]:
+    def emit(self, platform: Named, arrays: Sequence[jax.Array]) -> list[jax.Array]:
         """The results, on tracers."""
         pairs = zip(arrays, self._exported.in_avals, strict=True)
         return list(self._exported.call(*(array.astype(aval.dtype) for array, aval in pairs)))

@@ -21,6 +21,10 @@ INTEGRATIONS = {
     "pytorch_lightning.trainer.connectors.accelerator_connector": "fuse.integrations.lightning",
     "lightning_fabric.connector": "fuse.integrations.lightning",
     "torch.nn.attention.flex_attention": "fuse.integrations.flex_attention",
+    "torch._higher_order_ops.cond": "fuse.integrations.control_flow",
+    "torch._higher_order_ops.map": "fuse.integrations.control_flow",
+    "torch._higher_order_ops.scan": "fuse.integrations.control_flow",
+    "torch._higher_order_ops.while_loop": "fuse.integrations.control_flow",
 }
 """The module that chooses a device, and ours whose ``extend(module)`` makes it know this one."""
 

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.interpreters import partial_eval
 
+from fuse.backends.xla.functions import JaxProgram
 from fuse.kernels.function import Flat, Function, Traced
 from fuse.trace.spec import TensorSpec
 
@@ -111,7 +112,9 @@ def _derived(
 
 def reads(function: Function, specs: Sequence[TensorSpec]) -> tuple[bool, ...]:
     """Which of its arrays a function's results depend on: the others need not be kept for it."""
-    closed = function.traced(specs).program.closed
+    program = function.traced(specs).program
+    assert isinstance(program, JaxProgram)  # a loop's gradient is PyTorch's, and another loop
+    closed = program.closed
     _, used = partial_eval.dce_jaxpr(closed.jaxpr, [True] * len(closed.out_avals))
     return tuple(used)
 

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import jaxlib
 import torch
 
+from fuse.backends.functions import Program
 from fuse.backends.xla.functions import JaxProgram, is_wide
 from fuse.errors import KernelError, describe
 from fuse.trace.source import is_users, user_line
@@ -38,7 +39,7 @@ class Traced:
         structure: how the function arranges its results.
     """
 
-    program: JaxProgram
+    program: Program
     results: tuple[TensorSpec, ...]
     returned: tuple[int, ...]
     written: tuple[int, ...]

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 import torch._decomp
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from fuse.trace.functional import DROPPED, overload_name
@@ -67,17 +68,44 @@ def decompose(
 
     Raises ``CannotDecompose`` where PyTorch cannot, or where a step has no rule.
     """
+    graph = _traced(lambda *args: call(list(args)), tensors, has_rule)
+    return _Reader(graph, len(tensors), has_rule, overload_name(overload)).read()
+
+
+def graph_steps(
+    function: Callable[..., Any], tensors: list[torch.Tensor], has_rule: Callable[[str], bool]
+) -> tuple[Decomposition, list[torch.Tensor]]:
+    """A function of fake tensors, traced into steps that all have rules, and its fake results.
+
+    What it writes into its own tensors is written out. Raises ``CannotDecompose``, also where a
+    result is no tensor.
+    """
+    made: list[Any] = []
+
+    def call(*given: torch.Tensor) -> Any:
+        results = torch.func.functionalize(function, remove="mutations")(*given)
+        made[:] = torch.utils._pytree.tree_leaves(results)
+        return results
+
+    graph = _traced(call, tensors, has_rule)
+    if not all(isinstance(one, torch.Tensor) for one in made):
+        raise CannotDecompose("a result is no tensor")
+    return _Reader(graph, len(tensors), has_rule, "the graph").read(), made
+
+
+def _traced(
+    function: Callable[..., Any], tensors: list[torch.Tensor], has_rule: Callable[[str], bool]
+) -> torch.fx.GraphModule:
     table = {
-        target: function
-        for target, function in torch._decomp.decomposition_table.items()
+        target: made
+        for target, made in torch._decomp.decomposition_table.items()
         if isinstance(target, torch._ops.OpOverload) and not has_rule(overload_name(target))
     }
     try:
         with torch.no_grad():
-            graph = make_fx(lambda *args: call(list(args)), decomposition_table=table)(*tensors)
+            return make_fx(function, decomposition_table=table)(*tensors)
     except Exception as error:  # noqa: BLE001  (any failure of foreign code means: not this way)
         raise CannotDecompose(f"{type(error).__name__}: {error}".splitlines()[0]) from error
-    return _Reader(graph, len(tensors), has_rule, overload_name(overload)).read()
 
 
 class _Reader:
@@ -123,7 +151,8 @@ class _Reader:
 
     def _constant(self, node: torch.fx.Node) -> None:
         value = getattr(self.module, str(node.target))
-        if not isinstance(value, torch.Tensor) or value.is_meta:
+        known = isinstance(value, torch.Tensor) and not isinstance(value, FakeTensor)
+        if not known or value.is_meta:
             raise CannotDecompose(f"{self.name} holds a constant {node.target}")
         number = self._next()
         self.numbers[node] = number

@@ -92,6 +92,7 @@ def test_a_compiled_graph_overwrites_and_breaks_as_it_must():
 UNPACK = """
 import pickle, sys
 from fuse.backends.functions import program_of
+from fuse.backends.xla.platform import Platform
 from fuse.trace.bind import bind
 import jax
 nodes, shipment = pickle.loads(sys.stdin.buffer.read())
@@ -101,7 +102,7 @@ assert bind(node)[0]
 program = program_of(node.target)
 from jax import export
 specs = [jax.ShapeDtypeStruct((16, 128), "float32")]
-again = export.export(jax.jit(lambda *a: program.emit("tpu", a)), platforms=["tpu"])(*specs)
+again = export.export(jax.jit(lambda *a: program.emit(Platform("tpu"), a)), platforms=["tpu"])(*specs)
 print(again.mlir_module().count("tpu_custom_call"), again.out_avals[0].shape)
 """
 
