@@ -11,7 +11,8 @@ from fuse.device.current_device import Which, index_of
 
 
 def _default(which: Which) -> torch.Generator:
-    return default_generators()[index_of(which)]
+    generators = default_generators()
+    return generators[lazy.core().existing_device(index_of(which))]
 
 
 def default_generators() -> tuple[torch.Generator, ...]:

@@ -42,15 +42,24 @@ class Event(torch.Event):
     Recording one neither hands on nor waits, unless it times: it remembers the position.
     """
 
-    def __new__(cls, enable_timing: bool = False, blocking: bool = False) -> Event:
+    def __new__(
+        cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False
+    ) -> Event:
         """An event, which is on no stream yet; starts the device.
 
         Args:
             enable_timing: whether it has a time.
             blocking: as ``torch.Event`` takes it.
+            interprocess: as ``torch.Event`` takes it; no event of the device has a handle to send.
         """
         lazy.initialise()
-        return super().__new__(cls, device="tpu", enable_timing=enable_timing, blocking=blocking)
+        return super().__new__(
+            cls,
+            device="tpu",
+            enable_timing=enable_timing,
+            blocking=blocking,
+            interprocess=interprocess,
+        )
 
     def record(self, stream: torch.Stream | None = None) -> Event:  # type: ignore[override]
         """Remember the present position of a stream.

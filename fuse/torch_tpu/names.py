@@ -116,7 +116,8 @@ def get_device_properties(which: Any = None) -> DeviceProperties:
     Args:
         which: index, string or ``torch.device``; ``None`` is the current one.
     """
-    index = index_of(which)
+    lazy.initialise()
+    index = lazy.core().existing_device(index_of(which))
     memory = lazy.engine().backend.memory_bytes(index)
     return DeviceProperties(module.get_device_name(index), memory)
 

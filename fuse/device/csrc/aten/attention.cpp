@@ -1,4 +1,5 @@
 // Which kernel PyTorch calls for scaled_dot_product_attention.
+#include <ATen/Context.h>
 #include <ATen/native/transformers/attention.h>
 #include <ATen/native/transformers/sdp_utils_cpp.h>
 #include <torch/csrc/autograd/python_variable.h>
@@ -30,6 +31,21 @@ bool is_dtensor(const at::Tensor& tensor) {
   return found != 0;
 }
 
+// Where no operation of the device's computes it: PyTorch's decomposition, unless the program has
+// turned that off.
+int64_t without_kernel() {
+  return static_cast<int64_t>(
+      at::globalContext().userEnabledMathSDP() ? sdp::SDPBackend::math : sdp::SDPBackend::error);
+}
+
+// Whether the program allows a kernel. The device has one; its names are those of CUDA's, too,
+// which programs for several devices choose by.
+bool may_have_kernel() {
+  const at::Context& context = at::globalContext();
+  return context.userEnabledOverrideableSDP() || context.userEnabledFlashSDP() ||
+      context.userEnabledMemEfficientSDP();
+}
+
 // One recorded operation where its rule covers the call, PyTorch's decomposition elsewhere. DTensor
 // has rules for the operators of CUDA's kernels alone: composites/attention.py is one of those.
 int64_t choose_attention(
@@ -48,15 +64,15 @@ int64_t choose_attention(
       key.size(1) == value.size(1) &&
       (query.size(1) == key.size(1) || (grouped && query.size(1) % key.size(1) == 0)) &&
       (!mask.has_value() || !mask->requires_grad());
-  if (!plain) {
-    return static_cast<int64_t>(sdp::SDPBackend::math);
+  if (!plain || !may_have_kernel()) {
+    return without_kernel();
   }
   if (!is_dtensor(query)) {
     return static_cast<int64_t>(sdp::SDPBackend::overrideable);
   }
   // DTensor would share out grouped heads as if there were as many keys as queries.
-  return static_cast<int64_t>(
-      query.size(1) == key.size(1) ? sdp::SDPBackend::efficient_attention : sdp::SDPBackend::math);
+  return query.size(1) == key.size(1) ? static_cast<int64_t>(sdp::SDPBackend::efficient_attention)
+                                      : without_kernel();
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {

@@ -173,9 +173,12 @@ void add_device(py::module_& module) {
       "get_device", [] { return static_cast<int>(current_device()); }, "The current one's index.");
   module.def(
       "set_device",
-      wrap_pybind_function(
-          [](int device) { set_current_device(static_cast<c10::DeviceIndex>(device)); }),
+      wrap_pybind_function([](int device) { set_current_device(device); }),
       "Make a device current.");
+  module.def(
+      "existing_device",
+      wrap_pybind_function([](int device) { return static_cast<int>(existing_index(device)); }),
+      "The index of the device that a program calls by this one, which must exist.");
   module.def(
       "default_generator",
       wrap_pybind_function(generator_of),

@@ -3,7 +3,7 @@
 // PyTorch composes `linear` and `matmul` of views and one product. Recorded, views are for nothing;
 // where a call runs uncompiled each costs up to a microsecond, as much as the small product that it
 // is for. So there the CPU's own composite takes the operands, those of attention and norms too.
-#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/Context.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/addmm_cpu_dispatch.h>
@@ -13,6 +13,7 @@
 #include <ATen/ops/matmul_native.h>
 #include <ATen/ops/mm_cpu_dispatch.h>
 #include <ATen/ops/scaled_dot_product_attention_native.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/library.h>
 
@@ -28,6 +29,11 @@
 namespace fuse {
 
 namespace {
+
+// What the parts of the CPU's composite would be called within: the call itself has had the
+// device's own, and autocast for the CPU is not about this device.
+constexpr c10::DispatchKeySet kAround = c10::autograd_dispatch_keyset_with_ADInplaceOrView |
+    c10::DispatchKeySet(c10::DispatchKey::AutocastCPU);
 
 // Whether a tensor has a buffer of this device: not another's, nor a wrapper.
 bool has_buffer(const at::Tensor& tensor) {
@@ -108,7 +114,7 @@ at::Tensor linear(
   if (!whole) {
     return at::native::linear(input, weight, bias);
   }
-  const at::AutoDispatchBelowADInplaceOrView no_autograd;
+  const c10::impl::ExcludeDispatchKeyGuard parts_alone(kAround);
   const CpuCall call(operands);
   return call.on_device(
       linear_on_host(call.on_host(input), call.on_host(weight), call.on_host(bias)));
@@ -121,7 +127,7 @@ at::Tensor matmul(const at::Tensor& self, const at::Tensor& other) {
   if (!whole) {
     return at::native::matmul(self, other);
   }
-  const at::AutoDispatchBelowADInplaceOrView no_autograd;
+  const c10::impl::ExcludeDispatchKeyGuard parts_alone(kAround);
   const CpuCall call(operands);
   return call.on_device(matmul_on_host(call.on_host(self), call.on_host(other)));
 }
@@ -142,14 +148,15 @@ at::Tensor layer_norm(
   if (!whole) {
     return at::native::layer_norm_symint(input, shape, weight, bias, eps, cudnn);
   }
-  const at::AutoDispatchBelowADInplaceOrView no_autograd;
+  const c10::impl::ExcludeDispatchKeyGuard parts_alone(kAround);
   const CpuCall call(operands);
   return call.on_device(
       at::native::layer_norm_symint(
           call.on_host(input), shape, call.on_host(weight), call.on_host(bias), eps, cudnn));
 }
 
-// Without dropout, whose numbers are the device's.
+// Without dropout, whose numbers are the device's, and where the program left to PyTorch which
+// kernel it is: the CPU's composite would choose among the CPU's.
 at::Tensor attention(
     const at::Tensor& query,
     const at::Tensor& key,
@@ -162,13 +169,14 @@ at::Tensor attention(
   static const Composite composite("aten::scaled_dot_product_attention");
   const at::Tensor none;
   OperandSummary operands;
-  const bool whole = dropout == 0.0 &&
+  const bool whole = dropout == 0.0 && at::globalContext().userEnabledMathSDP() &&
+      at::globalContext().userEnabledFlashSDP() &&
       composite.runs_whole({&query, &key, &value, mask.has_value() ? &*mask : &none}, operands);
   if (!whole) {
     return at::native::scaled_dot_product_attention(
         query, key, value, mask, dropout, is_causal, scale, grouped);
   }
-  const at::AutoDispatchBelowADInplaceOrView no_autograd;
+  const c10::impl::ExcludeDispatchKeyGuard parts_alone(kAround);
   const CpuCall call(operands);
   return call.on_device(
       at::native::scaled_dot_product_attention(

@@ -35,7 +35,8 @@ class DeviceAllocator final : public c10::DeviceAllocator { // torch.accelerator
     Recorder::global().cut_all(CutReason::Synchronize); // a recorded trace holds what it reads
   }
   void recordStream(const c10::DataPtr&, c10::Stream) override {} // values live while they are read
-  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex) override {
+  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex device) override {
+    existing_index(device);
     // A storage is a segment of its own: the backend keeps no pool that is seen here.
     const MemoryStats now = memory_stats();
     c10::CachingDeviceAllocator::DeviceStats stats;
@@ -54,14 +55,16 @@ class DeviceAllocator final : public c10::DeviceAllocator { // torch.accelerator
     stats.num_ooms = now.refused;
     return stats;
   }
-  void resetAccumulatedStats(c10::DeviceIndex) override {
+  void resetAccumulatedStats(c10::DeviceIndex device) override {
+    existing_index(device);
     reset_accumulated_memory();
   }
-  void resetPeakStats(c10::DeviceIndex) override {
+  void resetPeakStats(c10::DeviceIndex device) override {
+    existing_index(device);
     reset_peak_memory();
   }
   std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex device) override {
-    return memory_info(device);
+    return memory_info(existing_index(device));
   }
 
  private:

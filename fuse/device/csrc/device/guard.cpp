@@ -101,7 +101,8 @@ class GuardImpl final : public c10::impl::DeviceGuardImplInterface {
     Copier::global().wait_for_stream(stream.id());
     await_engine();
   }
-  void synchronizeDevice(const c10::DeviceIndex) const override {
+  void synchronizeDevice(const c10::DeviceIndex device) const override {
+    existing_index(device);
     synchronize();
   }
   void record(

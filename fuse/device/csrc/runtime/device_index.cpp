@@ -41,16 +41,22 @@ c10::DeviceIndex own_index(c10::DeviceIndex device) {
   return devices.load() == 1 && device == own ? c10::DeviceIndex(0) : device;
 }
 
-void set_current_device(c10::DeviceIndex device) {
-  device = own_index(device);
+c10::DeviceIndex existing_index(int number) {
+  // An index is of 8 bits: cut to these, another number would be one of a device's.
+  const bool fits = number == static_cast<c10::DeviceIndex>(number);
+  const int device = fits ? own_index(static_cast<c10::DeviceIndex>(number)) : number;
   TORCH_CHECK(
       device >= 0 && device < devices.load(),
       "invalid tpu device index ",
-      static_cast<int>(device),
+      device,
       ": there are ",
       devices.load(),
       " devices, numbered from 0");
-  current = device;
+  return static_cast<c10::DeviceIndex>(device);
+}
+
+void set_current_device(int device) {
+  current = existing_index(device);
 }
 
 c10::DeviceIndex current_device() {
