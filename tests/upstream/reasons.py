@@ -22,7 +22,6 @@ CHECKED: Final = "the test is of what PyTorch checks for CUDA's tensors and the 
 EXPECTED_TEXT: Final = "the test expects a text that names the CPU"
 CYCLES: Final = "the test counts all of Python's cycles, and what compiles leaves some"
 GAPS: Final = "a functional copy is dense: no gap between its elements, which nobody could see"
-LONG: Final = "compiling what the test makes takes longer than the run waits"
 OTHER_TRACE: Final = "README: last digits differ, as a second run is in another trace"
 
 OUTSIDE: Final = ("README", "the test")
@@ -65,10 +64,6 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
         "nn/test_embedding:TestEmbeddingNN.test_move_sparse_half_embedding",
         "nn/test_lazy_modules:TestLazyModules.test_materialize_device",
         "test_torch:TestTorch.test_to",
-    ),
-    LONG: (
-        "nn/test_pooling:*.test_fractional_max_pool3d_cpu",
-        "test_ops_gradients:*.test_fn_gradgrad_masked_prod_cpu_complex128",
     ),
     CYCLES: ("nn/test_load_state_dict:*.test_load_state_dict_ref_cycle_*",),
     GAPS: ("test_functionalization:*.test_copy_stride_mismatch",),
