@@ -22,7 +22,7 @@ from fuse.trace.source import in_place_of_frames
 
 PATIENCE = 4
 """Captures that may fail before a graph is made operation by operation for good."""
-FUNCTIONS = frozenset({"aten", "prim", "prims"})
+FUNCTIONS = frozenset({"aten", "prim", "prims", "torch_attn"})
 """Namespaces of operators that compute nothing but a function of their arguments."""
 
 

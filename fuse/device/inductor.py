@@ -1,27 +1,23 @@
-"""``torch.compile`` without a backend: ours for graphs on the device, Inductor for all others.
+"""``torch.compile`` by Inductor: ours for graphs on the device, Inductor for all others.
 
-Inductor is PyTorch's default and cannot compile for this device. Its entry is replaced when
-PyTorch is imported, which loads nothing: the graph decides when it is there.
+Inductor is PyTorch's default, which libraries also ask for by name, and cannot compile for this
+device. Its entry is replaced when PyTorch is imported, which loads nothing: the graph decides when
+it is there.
 """
 
 from __future__ import annotations
 
 import functools
 import sys
-import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
-from fuse.errors import describe
-
-_here = threading.local()
 _compile = torch.compile
 _Inductor: Any = torch._TorchCompileInductorWrapper
-_init, _call = _Inductor.__init__, _Inductor.__call__
-
+_call = _Inductor.__call__
 
 _used: deque[bool] = deque(maxlen=1)
 """Whether this process has called ``torch.compile``."""
@@ -41,36 +37,19 @@ def _ours() -> Callable[..., Any]:
 
 
 @functools.wraps(_compile)
-def _noting_the_backend(model: Any = None, **options: Any) -> Any:
+def _noting_its_use(model: Any = None, **options: Any) -> Any:
     if model is None:
         return lambda later: torch.compile(later, **options)
     _used.append(True)
     if torch.get_device_module("tpu").is_initialized():
         device_started()
-    before = getattr(_here, "asked", True)
-    _here.asked = options.get("backend") is not None
-    try:
-        return _compile(model, **options)
-    finally:
-        _here.asked = before
-
-
-def _initialise(self: Any, *arguments: Any, **options: Any) -> None:
-    _init(self, *arguments, **options)
-    self.asked_for = getattr(_here, "asked", True)
+    return _compile(model, **options)
 
 
 def _choose(self: Any, module: Any, inputs: Sequence[Any], **options: Any) -> Any:
-    if not touches_device(module, inputs):
-        return _call(self, module, inputs, **options)
-    if self.asked_for:
-        raise NotImplementedError(
-            describe(
-                "Inductor does not compile for the tpu device",
-                hint='torch.compile(..., backend="tpu"), or no backend: it is chosen by itself',
-            )
-        )
-    return _ours()(module, inputs)
+    if touches_device(module, inputs):
+        return _ours()(module, inputs)
+    return _call(self, module, inputs, **options)
 
 
 def touches_device(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> bool:
@@ -84,6 +63,5 @@ def touches_device(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> bool:
 
 def stand_before() -> None:
     """Look at every graph that goes to Inductor, from here on."""
-    torch.compile = _noting_the_backend
-    _Inductor.__init__ = _initialise
+    torch.compile = _noting_its_use
     _Inductor.__call__ = _choose

@@ -102,7 +102,8 @@ assert bind(node)[0]
 program = program_of(node.target)
 from jax import export
 specs = [jax.ShapeDtypeStruct((16, 128), "float32")]
-again = export.export(jax.jit(lambda *a: program.emit(Platform("tpu"), a)), platforms=["tpu"])(*specs)
+jitted = jax.jit(lambda *arrays: program.emit(Platform("tpu"), arrays))
+again = export.export(jitted, platforms=["tpu"])(*specs)
 print(again.mlir_module().count("tpu_custom_call"), again.out_avals[0].shape)
 """
 

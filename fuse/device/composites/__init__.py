@@ -18,7 +18,8 @@ import fuse.device.composites.split
 import fuse.device.composites.strided
 import fuse.device.composites.synchronised_norm
 import fuse.device.composites.transformer
-import fuse.device.composites.unique  # noqa: F401
+import fuse.device.composites.unique
+import fuse.device.composites.varlen_attention  # noqa: F401
 from fuse.device.composites.out import out_overload, with_out
 from fuse.device.composites.registry import IMPLICIT, KERNELS
 from fuse.trace.functional import overload_name
