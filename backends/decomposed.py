@@ -109,7 +109,7 @@ def run_steps(
     for step in found.steps:
         positional = [resolve(value) for value in step.positional]
         keyword = {name: resolve(value) for name, value in step.keyword}
-        made = [item for item in flatten(call(step, positional, keyword)) if item is not None]
+        made = arrays_in(flatten(call(step, positional, keyword)))
         for number, spec, array in zip(step.results, step.specs, made, strict=True):
             known[number] = convert(array, spec.dtype)
     return tuple(None if number is None else known[number] for number in found.results)

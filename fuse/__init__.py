@@ -26,6 +26,8 @@ _PUBLIC = {
     "compare": "fuse.report.comparison",
     "kernel": "fuse.kernels.kernel",
     "jax_call": "fuse.kernels.jax_call",
+    "as_jax": "fuse.kernels.as_jax",
+    "to_stablehlo": "fuse.kernels.as_jax",
     "to_jax": "fuse.kernels.interchange",
     "from_jax": "fuse.kernels.interchange",
     "compile_for": "fuse.aot.report",

@@ -18,6 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from fuse.trace.functional import DROPPED, overload_name
+from fuse.trace.operators import operator as operator_of
 from fuse.trace.spec import TensorSpec
 
 
@@ -78,19 +79,25 @@ def graph_steps(
     """A function of fake tensors, traced into steps that all have rules, and its fake results.
 
     What it writes into its own tensors is written out. Raises ``CannotDecompose``, also where a
-    result is no tensor.
+    result is no tensor, or where it writes into what it is given.
     """
     made: list[Any] = []
+
+    def pure(name: str) -> bool:
+        return not operator_of(name).writes and has_rule(name)
 
     def call(*given: torch.Tensor) -> Any:
         results = torch.func.functionalize(function, remove="mutations")(*given)
         made[:] = torch.utils._pytree.tree_leaves(results)
         return results
 
-    graph = _traced(call, tensors, has_rule)
+    versions = [one._version for one in tensors]
+    graph = _traced(call, tensors, pure)
+    if versions != [one._version for one in tensors]:
+        raise CannotDecompose("it writes into what it is given")
     if not all(isinstance(one, torch.Tensor) for one in made):
         raise CannotDecompose("a result is no tensor")
-    return _Reader(graph, len(tensors), has_rule, "the graph").read(), made
+    return _Reader(graph, len(tensors), pure, "it").read(), made
 
 
 def _traced(
@@ -172,7 +179,8 @@ class _Reader:
             raise CannotDecompose(f"{self.name} needs {name}, which has no rule")
         value = node.meta["val"] if "val" in node.meta else node.meta["tensor_meta"]
         tensors = list(value) if isinstance(value, (list, tuple)) else [value]
-        numbers = [None if tensor is None else self._next() for tensor in tensors]
+        # Integers among the results are what only CUDA's kernels go on with.
+        numbers = [self._next() if isinstance(one, torch.Tensor) else None for one in tensors]
         positional, keyword = self._arguments(target, node)
         kept = [(n, spec_of(t)) for n, t in zip(numbers, tensors, strict=True) if n is not None]
         self.steps.append(
@@ -200,6 +208,8 @@ class _Reader:
 
     def _tensor(self, value: object) -> Any:
         if isinstance(value, torch.fx.Node):
+            if self.numbers[value] is None:
+                raise CannotDecompose(f"{self.name} computes with a number of {value.target}")
             return Ref(self.numbers[value])
         if isinstance(value, (list, tuple)):
             items = [self._tensor(item) for item in value]
