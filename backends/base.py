@@ -245,6 +245,12 @@ class Backend(ABC):
     def execute(self, executable: Any, scalars: bytes, arrays: Sequence[Any]) -> list[Any]:
         """Run on input arrays in chunk order; returns output arrays, perhaps still computing."""
 
+    def on(self, executable: Any, device: int) -> Any:
+        """The executable for another device than the first: for one device, or in the host's
+        memory, itself.
+        """
+        return executable
+
     @abstractmethod
     def dump(self, executable: Any) -> bytes | None:
         """The executable as bytes for a cache; ``None`` where it cannot be stored."""

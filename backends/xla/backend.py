@@ -190,6 +190,9 @@ class XlaBackend(Backend):
     ) -> list[Part]:
         return executable(scalars, arrays)
 
+    def on(self, executable: XlaExecutable, device: int) -> XlaExecutable:  # noqa: D102
+        return executable.on(self.devices[device])
+
     def dump(self, executable: XlaExecutable) -> bytes | None:
         """``None`` too for what XLA cannot store: on CPU, a sort with a comparator of its own.
 

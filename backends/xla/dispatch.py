@@ -114,30 +114,34 @@ def placed(data: np.ndarray, device: jax.Device) -> jax.Array:
     return array
 
 
-def _arrays(values: tuple[jax.Array | np.ndarray, ...]) -> list[jax.Array]:
+def _arrays(
+    values: tuple[jax.Array | np.ndarray, ...], device: jax.Device | None
+) -> list[jax.Array]:
     """Arrays as they are: asking JAX to put one where it is takes 20 us."""
-    return [value if isinstance(value, jax.Array) else jax.device_put(value) for value in values]
+    return [
+        value if isinstance(value, jax.Array) else jax.device_put(value, device) for value in values
+    ]
 
 
-def plain(loaded: Any) -> Callable[..., list[jax.Array]]:
-    """The runtime's own call of a loaded executable on one device."""
+def plain(loaded: Any, device: jax.Device | None = None) -> Callable[..., list[jax.Array]]:
+    """The runtime's own call of an executable that is loaded for one device, else the first."""
 
     def call(*arguments: jax.Array | np.ndarray) -> list[jax.Array]:
-        results = loaded.execute_sharded(_arrays(arguments))
+        results = loaded.execute_sharded(_arrays(arguments, device))
         return [parts[0] for parts in results.disassemble_into_single_device_arrays()]
 
     return call
 
 
-def compiled(loaded: Any) -> Callable[..., list[jax.Array]]:
+def compiled(loaded: Any, device: jax.Device | None = None) -> Callable[..., list[jax.Array]]:
     """The same call through JAX's dispatch; the first one goes the plain way.
 
-    Every call must be on arrays of the same shapes and dtypes, all on the first device.
+    Every call must be on arrays of the same shapes and dtypes, all on that device.
     """
-    first = plain(loaded)
+    first = plain(loaded, device)
 
     def miss(*arguments: jax.Array | np.ndarray) -> tuple[list[jax.Array], Any, bool]:
-        held = _arrays(arguments)
+        held = _arrays(arguments, device)
         results = first(*held)
         _, structure = tree_util.dispatch_registry.flatten(results, None)
         data = MeshExecutableFastpathData(

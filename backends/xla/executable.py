@@ -23,7 +23,7 @@ _LAPACK: Final = b"lapack_"  # what the names of jaxlib's kernels begin with
 
 
 class XlaExecutable:
-    """Final. Runs on arrays of the first device of its platform.
+    """Runs on arrays of one device, the first of its platform unless it says so.
 
     Called through JAX's compiled dispatch: about 10 us, and 0.5 to 1 us an array.
     """
@@ -36,6 +36,7 @@ class XlaExecutable:
         weigh: Weigh,
         compiled: Any = None,
         storable: bool = True,
+        device: jax.Device | None = None,
     ) -> None:
         """``loaded`` is the runtime's executable; ``compiled`` JAX's, where it compiled it.
 
@@ -54,10 +55,13 @@ class XlaExecutable:
         moved = passing.places != tuple(range(len(passing.places)))
         self._arranged = picker(passing.places) if moved else None
         if compiled is None:
-            compiled = dispatch.compiled(loaded) if dispatch.AVAILABLE else dispatch.plain(loaded)
+            dispatched = dispatch.compiled if dispatch.AVAILABLE else dispatch.plain
+            compiled = dispatched(loaded, device)
         self._call = compiled
         # Without varying numbers the packed array is the same empty one at every call.
-        self._empty = jax.device_put(np.empty((0, 2), np.uint32)) if passing.words == 0 else None
+        nothing = np.empty((0, 2), np.uint32)
+        self._empty = jax.device_put(nothing, device) if passing.words == 0 else None
+        self._elsewhere: dict[jax.Device, XlaExecutable] = {}
 
     def __call__(self, scalars: bytes, arrays: Sequence[Part]) -> list[Part]:
         """Run on ``arrays`` with the packed 64-bit words ``scalars``; results may be pending."""
@@ -74,6 +78,27 @@ class XlaExecutable:
             results = self._opened(results)
         return list(results if self._arranged is None else self._arranged(results))
 
+    def on(self, device: jax.Device) -> XlaExecutable:
+        """The same for another device: compiled once, and loaded for each."""
+        if device not in self._elsewhere:
+            self._elsewhere[device] = self._loaded_for(device)
+        return self._elsewhere[device]
+
+    def _loaded_for(self, device: jax.Device) -> XlaExecutable:
+        try:
+            data = self._loaded.serialize() if self.storable else None
+        except jax.errors.JaxRuntimeError as error:
+            if "UNIMPLEMENTED" not in str(error):
+                raise
+            data = None  # on CPU, a sort with a comparator of its own
+        if data is None:
+            return _Away(self, device)
+        options = xla_client.CompileOptions()  # else it stays the first device's, by its own
+        options.device_assignment = xla_client.DeviceAssignment.create(np.array([[device.id]]))
+        devices = xla_client.DeviceList((device,))
+        loaded = device.client.deserialize_executable(data, devices, options)
+        return XlaExecutable(loaded, self._passing, self._stacks, self._weigh, device=device)
+
     def _opened(self, results: Sequence[jax.Array]) -> list[Part]:
         """The results with the rows of stacks in their place."""
         first = len(results) - len(self._passing.made)
@@ -81,6 +106,15 @@ class XlaExecutable:
         for array, count in zip(results[first:], self._passing.made, strict=True):
             opened += rows_of(array, count)
         return opened
+
+    def alone(self, array: Part) -> jax.Array:
+        """One of JAX's, which is no row of another."""
+        return self._stacks.array(array) if type(array) is Row else array
+
+    def here(self, array: Part) -> jax.Array:
+        """An array of another device on the first one."""
+        moved: jax.Array = jax.device_put(self.alone(array), jax.devices()[0])
+        return moved
 
     def held_bytes(self) -> int:
         """The memory that it takes on the host, as far as that can be told."""
@@ -118,6 +152,19 @@ class XlaExecutable:
         executable = XlaExecutable(loaded, passing, stacks, weigh)
         executable._stored = len(data)
         return executable
+
+
+class _Away(XlaExecutable):
+    """One that cannot be loaded twice: its arrays go to the first device, and its results back."""
+
+    def __init__(self, own: XlaExecutable, device: jax.Device) -> None:
+        self._own, self._device = own, device
+
+    def __call__(self, scalars: bytes, arrays: Sequence[Part]) -> list[Part]:
+        return [
+            jax.device_put(self._own.alone(one), self._device)
+            for one in self._own(scalars, [self._own.here(one) for one in arrays])
+        ]
 
 
 def stored(passing: CallingConvention, serialised: bytes) -> bytes:

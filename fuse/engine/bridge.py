@@ -146,6 +146,7 @@ class Bridge(Protocol):
         leaves: list[Any],
         scalars: bytes,
         stages: int,
+        device: int,
         /,
     ) -> Started | None:
         """Run the first stages of a plan whose trace is still being recorded."""
@@ -157,9 +158,10 @@ class Bridge(Protocol):
         scalars: bytes,
         reason: str,
         started: Started | None,
+        device: int,
         /,
     ) -> list[Any]:
-        """Run a plan; the arrays of its live values."""
+        """Run a plan on a device; the arrays of its live values."""
 
     def waits(self, runnable: Runnable, /) -> bool:
         """Whether an executable of a plan is still being made."""
@@ -171,6 +173,7 @@ class Bridge(Protocol):
         leaves: list[Any],
         scalars: bytes,
         why: str,
+        device: int,
         /,
     ) -> Retried:
         """What can be computed of a trace that failed, and why the rest is lost."""

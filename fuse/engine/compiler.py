@@ -187,11 +187,11 @@ class Compiler:
         return None
 
     def run_uncompiled(
-        self, backend: Backend, chunk: Chunk, scalars: bytes, arrays: Sequence[Any]
+        self, backend: Backend, chunk: Chunk, scalars: bytes, arrays: Sequence[Any], device: int
     ) -> list[Any]:
         """Run a chunk whose executable is not there yet; see ``fuse.engine.uncompiled``."""
         self.counts.uncompiled_chunks += 1
-        return self._uncompiled.run(backend, chunk, scalars, arrays)
+        return self._uncompiled.run(backend, chunk, scalars, arrays, device)
 
     def _say_losses(self) -> None:
         for text in self._beside.losses():

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import wait
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -32,7 +31,8 @@ from fuse.engine.operation_retry import Ways, retry
 from fuse.engine.planning import Planning
 from fuse.engine.profile import Activity, Here, Profile
 from fuse.engine.run_ahead import RunAhead
-from fuse.engine.runnable import Runnable, Stage, Started
+from fuse.engine.runnable import Runnable, Started
+from fuse.engine.stage_runner import StageRunner
 from fuse.engine.targeted import Targeted
 from fuse.engine.timeline import Timeline, span
 from fuse.engine.warm_start import WarmStart
@@ -130,6 +130,7 @@ class Engine:
         leaves: list[Any],
         scalars: bytes,
         stages: int,
+        device: int = 0,
     ) -> Started | None:
         """Run the first ``stages`` of a plan whose trace is still being recorded.
 
@@ -145,7 +146,7 @@ class Engine:
             return None
         if runnable.setting != self.backend.setting():
             return None  # executables of another setting, which execute replaces
-        slots = self._run_stages(runnable, leaves, scalars, started, stages)
+        slots = self._on(device).stages(runnable, leaves, scalars, started, stages)
         return Started(stages, slots[len(runnable.leaves) :])
 
     def execute(
@@ -155,12 +156,14 @@ class Engine:
         scalars: bytes,
         reason: str,
         started: Started | None = None,
+        device: int = 0,
     ) -> list[Any]:
         """Run a plan; the arrays of its live values, in ascending order of value.
 
         ``leaves`` are in the trace's order; an array of another backend is replaced in the
         list by its conversion, which the core then keeps. ``reason`` names the cut's reason.
-        ``started`` is what ``start`` returned last for this plan and trace.
+        ``started`` is what ``start`` returned last for this plan and trace, ``device`` the index of
+        the device where the leaves are and the results are to be.
         """
         self._numbers.start()
         if self.arrays.earlier:
@@ -174,7 +177,7 @@ class Engine:
             check_indices(runnable.plan.trace, hosts, scalars)
         if self.inspector is not None:  # before the run, which may consume the leaves
             self.inspector(runnable, leaves, scalars)
-        results = self._run(runnable, leaves, scalars, started)
+        results = self._run(runnable, leaves, scalars, started, device)
         if self.results is not None:
             self.results(results)
         if debug:
@@ -202,6 +205,7 @@ class Engine:
         leaves: list[Any],
         scalars: bytes,
         why: str,
+        device: int = 0,
     ) -> bridge.Retried:
         """What can be computed of a trace that failed: see ``operation_retry``.
 
@@ -218,6 +222,7 @@ class Engine:
             self.planning.compiler.run_uncompiled,
             self.planning.refusal,
             self.host_calls.at_a_cut,
+            device,
         )
         made = retry(ways, Trace.of(recorded), live, leaves, scalars)
         if not made.fell_back and all(array is not None for array in made.arrays):
@@ -229,13 +234,18 @@ class Engine:
         return bridge.Retried(made.arrays, made.why or why, made.error)
 
     def _run(
-        self, runnable: Runnable, leaves: list[Any], scalars: bytes, started: Started | None
+        self,
+        runnable: Runnable,
+        leaves: list[Any],
+        scalars: bytes,
+        started: Started | None,
+        device: int,
     ) -> list[Any]:
         runnable.runs += 1
         self.chunks += len(runnable.stages)
         try:
             stages = len(runnable.stages)
-            slots = self._run_stages(runnable, leaves, scalars, started, stages)
+            slots = self._on(device).stages(runnable, leaves, scalars, started, stages)
             results = list(runnable.finish(slots))
         except Exception as error:
             text = chunk_text("running a chunk failed", runnable.plan.trace, error)
@@ -243,44 +253,8 @@ class Engine:
         self._run_ahead.add(results[runnable.token], runnable.nbytes)
         return results
 
-    def _run_stages(
-        self,
-        runnable: Runnable,
-        leaves: list[Any],
-        scalars: bytes,
-        started: Started | None,
-        stop: int,
-    ) -> list[Any]:
-        """The slots after the stages up to ``stop``, without those that have been started."""
-        slots = leaves + [None] * (len(runnable.leaves) - len(leaves))
-        first = 0
-        if started is not None:
-            first = started.stages
-            slots += started.made
-        for number, stage in enumerate(runnable.stages[first:stop], first):
-            words, inputs = stage.words(scalars), stage.take(slots)
-            if self.observer is None:
-                results = self._run_stage(stage, words, inputs)
-            else:
-                if stage.pending is not None and self.planning.compiler.waits:
-                    wait([stage.pending])
-                with self.observer.span("executing", stage.found.label, number):
-                    results = self._run_stage(stage, words, inputs)
-                    self.backend.wait(results)
-            slots += results
-            for slot in stage.drop:
-                slots[slot] = None  # the array dies here unless somebody else holds it
-        return slots
-
-    def _run_stage(self, stage: Stage, scalars: bytes, inputs: Sequence[Any]) -> list[Any]:
-        if stage.pending is not None and stage.chunk is not None:
-            compiler = self.planning.compiler
-            found = compiler.ready(stage.found.digest, stage.pending)
-            if found is None:
-                return compiler.run_uncompiled(self.backend, stage.chunk, scalars, inputs)
-            stage.executable, stage.found = found.executable, found
-            stage.chunk = stage.pending = None
-        return self.backend.execute(stage.executable, scalars, inputs)
+    def _on(self, device: int) -> StageRunner:
+        return StageRunner(self.backend, self.planning.compiler, self.observer, device)
 
     def put(self, data: torch.Tensor, dtype: str, shape: tuple[int, ...], device: int) -> Any:
         """An array from flat host memory in a buffer's order, which fuse owns from now on."""

@@ -30,17 +30,19 @@ class Ways:
 
     Attributes:
         find: finds the executables of chunks.
-        uncompiled: runs a chunk on the host, on words and arrays.
+        uncompiled: runs a chunk on the host, on words and arrays, for a device.
         refusal: why the compiler does not take an operation, where it has been asked; or ``None``.
         fall_back: notes that one runs on the host, and why; raises ``HostFallbackError`` where it
             must not.
+        device: the index of the one where the results are to be.
     """
 
     backend: Backend
     find: Callable[[Sequence[Chunk]], list[Bound]]
-    uncompiled: Callable[[Backend, Chunk, bytes, Sequence[Any]], list[Any]]
+    uncompiled: Callable[[Backend, Chunk, bytes, Sequence[Any], int], list[Any]]
     refusal: Callable[[Node], str | None]
     fall_back: Callable[[Node, str], None]
+    device: int
 
 
 @dataclass(slots=True)
@@ -104,9 +106,12 @@ def _run(
         if reason is not None:
             ways.fall_back(node, reason)
             made.fell_back += 1
-        results = ways.uncompiled(ways.backend, single.chunk, words, arrays)
+        results = ways.uncompiled(ways.backend, single.chunk, words, arrays, ways.device)
     else:
-        results = ways.backend.execute(bound.executable, words, arrays)
+        executable = bound.executable
+        if ways.device:
+            executable = ways.backend.on(executable, ways.device)
+        results = ways.backend.execute(executable, words, arrays)
     ways.backend.wait(list(results))
     return dict(zip(single.outputs, results, strict=True))
 

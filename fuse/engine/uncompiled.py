@@ -59,13 +59,14 @@ class Uncompiled:
         return None
 
     def run(
-        self, backend: Backend, chunk: Chunk, scalars: bytes, arrays: Sequence[Any]
+        self, backend: Backend, chunk: Chunk, scalars: bytes, arrays: Sequence[Any], device: int
     ) -> list[Any]:
-        """The chunk's outputs as arrays of ``backend``; ``arrays`` are as before, none donated."""
+        """The chunk's outputs as arrays of a device of ``backend``; ``arrays`` are as before, none
+        donated."""
         try:
-            running = self._thread.submit(_run, backend, chunk, scalars, arrays)
+            running = self._thread.submit(_run, backend, chunk, scalars, arrays, device)
         except RuntimeError:  # the interpreter is shutting down and starts no threads
-            return _run(backend, chunk, scalars, arrays)
+            return _run(backend, chunk, scalars, arrays, device)
         return running.result()
 
 
@@ -110,7 +111,9 @@ def _steps_in_half(node: Node) -> bool:
     )
 
 
-def _run(backend: Backend, chunk: Chunk, scalars: bytes, arrays: Sequence[Any]) -> list[Any]:
+def _run(
+    backend: Backend, chunk: Chunk, scalars: bytes, arrays: Sequence[Any], device: int
+) -> list[Any]:
     pairs = zip(chunk.inputs, arrays, strict=True)
     values: Values = {leaf.value: np.asarray(backend.get(array)) for leaf, array in pairs}
     numbers = HostScalars(scalars)
@@ -123,7 +126,7 @@ def _run(backend: Backend, chunk: Chunk, scalars: bytes, arrays: Sequence[Any]) 
             except NotImplementedError:
                 pass  # its kernel does not take these dtypes
             _run_rule(node, values, scalars)
-    return [backend.put(values[value], 0) for value in chunk.outputs]
+    return [backend.put(values[value], device) for value in chunk.outputs]
 
 
 def _run_rule(node: Node, values: Values, scalars: bytes) -> None:

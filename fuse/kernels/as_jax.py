@@ -152,6 +152,9 @@ def as_jax(target: Callable[..., Any]) -> JaxFunction:
 
     Example:
         ```python
+        import jax
+        import jax.numpy as jnp
+
         model = torch.nn.Linear(3, 2)
         f = fuse.as_jax(model)
         loss = lambda params, x: (f(params, x) ** 2).sum()

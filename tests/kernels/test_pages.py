@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize(("name", "examples"), [("kernels", 5), ("from-torch-tpu", 1)])
+@pytest.mark.parametrize(("name", "examples"), [("kernels", 6), ("from-torch-tpu", 1)])
 def test_the_examples_run_and_print_what_is_printed(name, examples, tmp_path):
     page = (ROOT / "docs" / f"{name}.md").read_text()
     names: dict[str, object] = {}

@@ -31,7 +31,8 @@ bool retry_operations(OpenTrace& trace, Failure& failure) {
           int_tuple(live),
           std::move(arrays),
           packed_words(trace),
-          make_string(failure.why)));
+          make_string(failure.why),
+          make_int(trace.device)));
   PyObject* found = PyTuple_GetItem(answer.get(), 0);
   failure.why = PyUnicode_AsUTF8(PyTuple_GetItem(answer.get(), 1));
   failure.instead = PyRef::borrow(PyTuple_GetItem(answer.get(), 2));

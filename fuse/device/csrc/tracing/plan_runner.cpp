@@ -165,7 +165,8 @@ void PlanRunner::execute(OpenTrace& trace, Plan& plan, CutReason reason) {
           PyRef::borrow(arrays.get()), // the engine may swap items in the list
           packed_words(trace),
           make_string(name_of(reason)),
-          std::move(started)));
+          std::move(started),
+          make_int(trace.device)));
   keep_conversions(trace, arrays.get());
   for (const Leaf& leaf : trace.leaves) {
     if (leaf.array.defined()) {

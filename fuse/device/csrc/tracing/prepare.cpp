@@ -180,12 +180,24 @@ void call_on_resolved(const c10::OperatorHandle& op, const OpInfo& info, torch::
 }
 
 c10::Device device_of(c10::ArrayRef<c10::IValue> arguments) {
+  const auto is_ours = [](const c10::IValue& value) {
+    return value.isTensor() && value.toTensor().defined() && value.toTensor().is_privateuseone();
+  };
   for (const c10::IValue& value : arguments) {
-    if (value.isTensor() && value.toTensor().defined() && value.toTensor().is_privateuseone()) {
+    if (is_ours(value)) {
       return value.toTensor().device();
     }
+    if (value.isList()) {
+      for (const c10::IValue& item : value.toListRef()) {
+        if (is_ours(item)) {
+          return item.toTensor().device();
+        }
+      }
+    } else if (value.isDevice() && value.toDevice().is_privateuseone()) {
+      return {c10::DeviceType::PrivateUse1, index_or_current(value.toDevice())};
+    }
   }
-  return c10::Device(c10::DeviceType::PrivateUse1, 0);
+  return {c10::DeviceType::PrivateUse1, current_device()};
 }
 
 void prepare(const OpInfo& info, torch::jit::Stack* stack) {

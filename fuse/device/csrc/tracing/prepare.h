@@ -21,7 +21,8 @@ void call_on_resolved(const c10::OperatorHandle& op, const OpInfo& info, torch::
 bool is_mask(const at::Tensor& index);
 // The tensor with lazy conjugation and negation carried out.
 at::Tensor resolved(const at::Tensor& tensor);
-// The device of the first tensor among the arguments that is of this kind, else the first one.
+// The device that a call is of: of the first tensor among its arguments, in lists too, else the one
+// it is given, else the current one.
 c10::Device device_of(c10::ArrayRef<c10::IValue> arguments);
 
 } // namespace fuse

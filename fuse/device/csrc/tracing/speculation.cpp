@@ -36,7 +36,8 @@ void Speculator::start(OpenTrace& trace, TrieNode& node) {
             std::move(before),
             PyRef::borrow(arrays.get()),
             packed_words(trace),
-            make_int(ahead.stages)));
+            make_int(ahead.stages),
+            make_int(trace.device)));
     keep_conversions(trace, arrays.get());
     if (state.get() != Py_None) {
       trace.started = {&at, std::move(handle), std::move(state)};
