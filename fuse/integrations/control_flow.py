@@ -9,24 +9,39 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any
 
 from torch._C import DispatchKey
 
-OPERATORS = ("cond_op", "map_impl", "scan_op", "while_loop_op")
+OPERATORS = {
+    "cond.cond_op": 4,
+    "map.map_impl": 3,
+    "scan.scan_op": 4,
+    "while_loop.while_loop_op": 4,
+}
+"""Where they are, and how many arguments are read; what a version passes beside them is empty."""
 
 
-def extend(module: ModuleType) -> None:
-    """Have the operator of one of these modules run on the device. Idempotent."""
+def extend() -> None:
+    """Have the operators run on the device. Idempotent."""
     for name in OPERATORS:
-        operator = vars(module).get(name)
-        if operator is not None and DispatchKey.PrivateUse1 not in operator.py_kernels:
-            dense = operator.py_kernels[DispatchKey.CompositeExplicitAutograd]
+        module, _, attribute = name.partition(".")
+        found = importlib.import_module(f"torch._higher_order_ops.{module}")
+        operator = getattr(found, attribute, None)
+        if operator is None or DispatchKey.PrivateUse1 in operator.py_kernels:
+            continue
+        dense = operator.py_kernels.get(DispatchKey.CompositeExplicitAutograd)
+        if dense is not None:
             operator.py_impl(DispatchKey.PrivateUse1)(functools.partial(_call, name, dense))
 
 
-def _call(name: str, dense: Callable[..., Any], *args: Any) -> Any:
-    # Loaded late: it imports JAX, and most programs have no such operator.
-    found = getattr(importlib.import_module("fuse.kernels.control_flow"), name)(*args)
-    return dense(*args) if found is None else found
+def _call(name: str, dense: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    read = OPERATORS[name]
+    if not any((*args[read:], *options.values())):
+        # Loaded late: it imports JAX, and most programs have no such operator.
+        flows = importlib.import_module("fuse.kernels.control_flow")
+        run = getattr(flows, name.partition(".")[2])
+        found = run(*args[:read])
+        if found is not None:
+            return found
+    return dense(*args, **options)

@@ -14,6 +14,8 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
+from fuse.device import lazy
+
 INTEGRATIONS = {
     "accelerate.state": "fuse.integrations.accelerate",
     "lightning.pytorch.trainer.connectors.accelerator_connector": "fuse.integrations.lightning",
@@ -21,10 +23,6 @@ INTEGRATIONS = {
     "pytorch_lightning.trainer.connectors.accelerator_connector": "fuse.integrations.lightning",
     "lightning_fabric.connector": "fuse.integrations.lightning",
     "torch.nn.attention.flex_attention": "fuse.integrations.flex_attention",
-    "torch._higher_order_ops.cond": "fuse.integrations.control_flow",
-    "torch._higher_order_ops.map": "fuse.integrations.control_flow",
-    "torch._higher_order_ops.scan": "fuse.integrations.control_flow",
-    "torch._higher_order_ops.while_loop": "fuse.integrations.control_flow",
 }
 """The module that chooses a device, and ours whose ``extend(module)`` makes it know this one."""
 
@@ -60,11 +58,17 @@ def _extend_after(loader: Loader, ours: str) -> None:
     loader.exec_module = exec_module  # type: ignore[method-assign]
 
 
+def _extend_control_flow() -> None:
+    # PyTorch imports it with itself; nobody needs it before there is a tensor of the device.
+    importlib.import_module("fuse.integrations.control_flow").extend()
+
+
 def register() -> None:
     """Extend what is imported already, and wait for the rest. Idempotent."""
     if any(isinstance(finder, _Waiting) for finder in sys.meta_path):
         return
     sys.meta_path.insert(0, _Waiting())
+    lazy.when_started(_extend_control_flow)
     for name, ours in INTEGRATIONS.items():
         # One that is being imported right now has a loader without us: it imports torch first of
         # all in its package, so its own module is never among these half done.
