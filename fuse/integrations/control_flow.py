@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -26,8 +27,8 @@ def extend() -> None:
     """Have the operators run on the device. Idempotent."""
     for name in OPERATORS:
         module, _, attribute = name.partition(".")
-        found = importlib.import_module(f"torch._higher_order_ops.{module}")
-        operator = getattr(found, attribute, None)
+        # PyTorch has imported those that its version has.
+        operator = getattr(sys.modules.get(f"torch._higher_order_ops.{module}"), attribute, None)
         if operator is None or DispatchKey.PrivateUse1 in operator.py_kernels:
             continue
         dense = operator.py_kernels.get(DispatchKey.CompositeExplicitAutograd)
