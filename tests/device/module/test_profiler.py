@@ -193,6 +193,7 @@ def test_the_older_profiler_takes_the_device_by_name(kineto: bool):
 def test_an_interrupt_as_a_profile_ends_is_not_lost(monkeypatch: pytest.MonkeyPatch):
     """The device's profiler waits last; PyTorch waits before it, or not, where nothing is to do."""
     engine = lazy.engine()
+    torch.tpu.synchronize()  # so that both profiles find nothing to do
     waits: list[int] = []
     last = 0  # of the waits of a profile, once they have been counted
 

@@ -12,6 +12,7 @@ from torch import nn
 
 import fuse
 from fuse.device import lazy
+from fuse.engine.stage_runner import StageRunner
 from tests.device.helpers import DEVICE, recorder
 from tests.lanes import only_in
 
@@ -135,17 +136,16 @@ def test_random_numbers_are_those_of_a_stream_that_is_not_started_early(
 
 
 def test_a_failure_while_starting_is_no_failure_of_the_program(monkeypatch: pytest.MonkeyPatch):
-    engine = lazy.engine()
     failures = []
-    stages = engine._run_stages
+    stages = StageRunner.stages
 
-    def failing(runnable, leaves, scalars, begun, stop):
+    def failing(runner, runnable, leaves, scalars, begun, stop):
         if stop < len(runnable.stages):
             failures.append(stop)
             raise RuntimeError("no memory just now")
-        return stages(runnable, leaves, scalars, begun, stop)
+        return stages(runner, runnable, leaves, scalars, begun, stop)
 
-    monkeypatch.setattr(engine, "_run_stages", failing)
+    monkeypatch.setattr(StageRunner, "stages", failing)
     found, wanted = losses(DEVICE, 6), losses(torch.device("cpu"), 6)
     torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)
     assert failures and started() == (0, len(failures))  # counted: not silent
