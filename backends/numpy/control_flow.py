@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
 from fuse.backends.control_flow import ControlFlow
 from fuse.backends.decomposed import run_steps
-from fuse.backends.numpy.interpret import run_step
+from fuse.backends.numpy.interpret import call_rule, run_step
 from fuse.backends.numpy.rules.context import convert
 from fuse.trace.decompose import Decomposition
 
@@ -36,4 +37,4 @@ def run(flow: ControlFlow, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
 
 
 def _part(found: Decomposition) -> Part:
-    return lambda *arrays: run_steps(found, arrays, run_step, convert)
+    return lambda *arrays: run_steps(found, arrays, partial(run_step, call=call_rule), convert)

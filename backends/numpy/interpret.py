@@ -30,7 +30,7 @@ def run_chunk(
     scalars = HostScalars(words)
     with np.errstate(all="ignore"):
         for node in chunk.nodes:
-            _Interpreter(node, values, scalars, steps, _call_rule).evaluate()
+            _Interpreter(node, values, scalars, steps, call_rule).evaluate()
     return [values[value] for value in chunk.outputs]
 
 
@@ -76,8 +76,7 @@ class _Interpreter(Evaluator[np.ndarray]):
         return self._call(self.node.target, context, positional, keyword)
 
     def _step(self, step: Step, positional: list[Any], keyword: dict[str, Any]) -> Result:
-        context = RuleContext.of_step(step, [*positional, *keyword.values()])
-        return self._call(step.target, context, positional, keyword)
+        return run_step(step, positional, keyword, self._call)
 
     def write(
         self, old: np.ndarray | None, part: Output | Write, result: Any, offset: int | None
@@ -87,13 +86,7 @@ class _Interpreter(Evaluator[np.ndarray]):
         return views.write(old, part.layout, view, array, offset)
 
 
-def run_step(step: Step, positional: list[Any], keyword: dict[str, Any]) -> Result:
-    """What a step of a decomposition computes."""
-    context = RuleContext.of_step(step, [*positional, *keyword.values()])
-    return _call_rule(step.target, context, positional, keyword)
-
-
-def _call_rule(
+def call_rule(
     target: str, context: RuleContext, positional: Sequence[Any], keyword: dict[str, Any]
 ) -> Result:
     """What the rule of ``target`` returns."""
@@ -101,6 +94,12 @@ def _call_rule(
     if program is not None:
         return program.on_host(arrays_in(positional))
     return RULES[target](context, *positional, **keyword)
+
+
+def run_step(step: Step, positional: list[Any], keyword: dict[str, Any], call: Call) -> Result:
+    """What a step of a decomposition computes, its rule being called by ``call``."""
+    context = RuleContext.of_step(step, [*positional, *keyword.values()])
+    return call(step.target, context, positional, keyword)
 
 
 def _check_rule(

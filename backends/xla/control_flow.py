@@ -12,9 +12,8 @@ import numpy as np
 from jax import lax
 
 from fuse.backends.control_flow import ControlFlow
-from fuse.backends.decomposed import run_steps
 from fuse.backends.functions import Program
-from fuse.backends.xla.emit import convert, emit_step
+from fuse.backends.xla.emit import emit_steps
 from fuse.backends.xla.platform import Platform
 from fuse.trace.decompose import Decomposition
 
@@ -48,7 +47,7 @@ class FlowProgram(Program):
 
 
 def _emit(flow: ControlFlow, platform: Platform, arrays: Sequence[jax.Array]) -> list[jax.Array]:
-    parts = [_part(part, platform) for part in flow.parts]
+    parts = [_part(one, platform) for one in flow.parts]
     if flow.kind == "cond":
         choice, *operands = arrays
         return list(lax.cond(choice.reshape(()), *parts, *operands))
@@ -74,12 +73,4 @@ def _emit(flow: ControlFlow, platform: Platform, arrays: Sequence[jax.Array]) ->
 
 
 def _part(found: Decomposition, platform: Platform) -> Part:
-    def call(*arrays: jax.Array) -> tuple[jax.Array, ...]:
-        return run_steps(
-            found,
-            arrays,
-            lambda step, positional, keyword: emit_step(step, positional, keyword, platform),
-            convert,
-        )
-
-    return call
+    return lambda *arrays: emit_steps(found, arrays, platform)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -128,15 +128,12 @@ class _Emitter(Evaluator[Stored]):
     def compute(self, positional: list[Any], keyword: dict[str, Any]) -> Any:
         steps, platform = self._setting.steps(self.node), self._setting.platform
         if steps is not None:
-            return run_steps(steps, [*positional, *keyword.values()], self._step, convert)
+            return emit_steps(steps, [*positional, *keyword.values()], platform)
         program = program_of(self.node.target)
         if program is not None:
             return program.emit(platform, arrays_in(positional))
         context = RuleContext.of(self.node, self.scalars, platform=platform, places=self._places)
         return _called(self.node.target, context, positional, keyword)
-
-    def _step(self, step: Step, positional: list[Any], keyword: dict[str, Any]) -> Any:
-        return emit_step(step, positional, keyword, self._setting.platform)
 
     def write(
         self, old: Stored | None, part: Output | Write, result: Any, offset: jax.Array | None
@@ -161,12 +158,16 @@ def _called(
     return RULES[target](context, *positional, **keyword) if made is None else made
 
 
-def emit_step(
-    step: Step, positional: list[Any], keyword: dict[str, Any], platform: Platform
-) -> Any:
-    """What a step of a decomposition computes."""
-    context = RuleContext.of_step(step, [*positional, *keyword.values()], platform=platform)
-    return _called(step.target, context, positional, keyword)
+def emit_steps(
+    found: Decomposition, arguments: Sequence[Any], platform: Platform
+) -> tuple[jax.Array, ...]:
+    """The results of a decomposition of a call with these arguments, arrays among them."""
+
+    def step(one: Step, positional: list[Any], keyword: dict[str, Any]) -> Any:
+        context = RuleContext.of_step(one, [*positional, *keyword.values()], platform=platform)
+        return _called(one.target, context, positional, keyword)
+
+    return run_steps(found, arguments, step, convert)
 
 
 def emit_node(node: Node, values: Values, reads: Reads, scalars: Scalars, setting: Setting) -> None:

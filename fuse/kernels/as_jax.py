@@ -12,16 +12,19 @@ import torch
 from jax import export
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from fuse.backends.decomposed import run_steps
-from fuse.backends.xla.emit import convert, emit_step
+from fuse.backends.xla.emit import emit_steps
 from fuse.backends.xla.platform import Platform
 from fuse.backends.xla.rules.registry import RULES
+from fuse.bounded import Bounded
 from fuse.errors import KernelError, describe
 from fuse.kernels.interchange import to_jax
+from fuse.kernels.leaves import hashable
 from fuse.trace.decompose import CannotDecompose, Decomposition, graph_steps
 from fuse.trace.random_blocks import is_random
 
 TENSOR: Final = object()
+MOST_PROGRAMS: Final = 1024
+"""Shapes and static values that a function remembers, up to some 100 kB each."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,7 @@ class JaxFunction:
         """``target``: the module or function."""
         self._target = target
         self._is_module = isinstance(target, torch.nn.Module)
-        self._programs: dict[Hashable, _Program] = {}
+        self._programs: Bounded[Hashable, _Program] = Bounded(MOST_PROGRAMS)
         self.__name__ = str(getattr(target, "__name__", type(target).__name__))
         self.params: dict[str, jax.Array] = {}
         if isinstance(target, torch.nn.Module):
@@ -61,27 +64,15 @@ class JaxFunction:
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         """What the target returns for these arrays, and trees of them; the rest is static."""
-        leaves, structure = jax.tree.flatten((args, options), is_leaf=lambda leaf: leaf is None)
-        at = [place for place, leaf in enumerate(leaves) if hasattr(leaf, "dtype")]
+        leaves, structure, at = _flat((args, options))
         kinds = tuple((str(leaves[place].dtype), tuple(leaves[place].shape)) for place in at)
         static = [None if place in at else leaf for place, leaf in enumerate(leaves)]
-        key = (structure, kinds, *map(repr, static))
-        if key not in self._programs:
-            self._programs[key] = self._traced(kinds, at, static, structure)
-        program = self._programs[key]
+        key = (structure, kinds, hashable({str(place): leaf for place, leaf in enumerate(static)}))
+        program = self._programs.memo(key, lambda: self._traced(kinds, at, static, structure))
         platform = Platform(jax.default_backend())
         with jax.enable_x64(True):  # the rules say each dtype
             arrays = [jax.numpy.asarray(leaves[place]) for place in at]
-            made = iter(
-                run_steps(
-                    program.steps,
-                    arrays,
-                    lambda step, positional, keyword: emit_step(
-                        step, positional, keyword, platform
-                    ),
-                    convert,
-                )
-            )
+            made = iter(emit_steps(program.steps, arrays, platform))
         found = [_own(next(made)) if leaf is TENSOR else leaf for leaf in program.results]
         return torch.utils._pytree.tree_unflatten(found, program.structure)
 
@@ -191,8 +182,7 @@ def to_stablehlo(
     """
     function = as_jax(target)
     given = ([function.params] if isinstance(target, torch.nn.Module) else []) + list(args)
-    leaves, structure = jax.tree.flatten(given, is_leaf=lambda leaf: leaf is None)
-    at = [place for place, leaf in enumerate(leaves) if hasattr(leaf, "dtype")]
+    leaves, structure, at = _flat(given)
     specs = [
         jax.ShapeDtypeStruct(tuple(leaves[place].shape), _name(leaves[place].dtype)) for place in at
     ]
@@ -205,6 +195,12 @@ def to_stablehlo(
 
     names = None if platforms is None else list(platforms)
     return export.export(jax.jit(flat), platforms=names)(*specs)
+
+
+def _flat(tree: Any) -> tuple[list[Any], jax.tree_util.PyTreeDef, list[int]]:
+    """The leaves of a tree, ``None`` among them, its structure, and which leaves are arrays."""
+    leaves, structure = jax.tree.flatten(tree, is_leaf=lambda leaf: leaf is None)
+    return leaves, structure, [at for at, leaf in enumerate(leaves) if hasattr(leaf, "dtype")]
 
 
 def _name(dtype: Any) -> str:

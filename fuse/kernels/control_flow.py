@@ -16,8 +16,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from fuse.backends.control_flow import ControlFlow, Kind
 from fuse.backends.xla.control_flow import FlowProgram
+from fuse.bounded import Bounded
 from fuse.device import lazy
 from fuse.kernels.function import Function, Traced
+from fuse.kernels.kernel import NAMESPACE
 from fuse.kernels.operators import call_operator
 from fuse.trace.decompose import CannotDecompose, Decomposition, graph_steps, spec_of
 from fuse.trace.random_blocks import is_random
@@ -28,6 +30,9 @@ _PARTS: Final[weakref.WeakKeyDictionary[Any, dict[Specs, _Part | None]]] = (
     weakref.WeakKeyDictionary()
 )
 """What became of each graph, for each shapes and orders of memory."""
+MOST_FLOWS: Final = 1024
+"""Loops and branches that are remembered: a digest of all of its steps names each."""
+_FLOWS: Final[Bounded[Any, _Flow]] = Bounded(MOST_FLOWS)
 
 
 class _Part:
@@ -42,7 +47,8 @@ class _Flow(Function):
 
     def __init__(self, flow: ControlFlow, results: Sequence[TensorSpec]) -> None:
         program = FlowProgram(flow)
-        super().__init__(f"fuse_kernels::{flow.kind}", program.code, _not_called)
+        text = f"{program.code} {results}"  # the steps of a part do not say how many rounds
+        super().__init__(f"{NAMESPACE}::{flow.kind}", text, _not_called)
         places = tuple(range(len(results)))
         structure = jax.tree.structure(list(places))
         self._whole = Traced(program, tuple(results), places, (), structure)
@@ -110,8 +116,11 @@ def _run(
     results: Sequence[TensorSpec],
     arrays: Sequence[torch.Tensor],
 ) -> list[torch.Tensor]:
-    flow = ControlFlow(kind, *counts, tuple(part.steps for part in parts if part is not None))
-    return call_operator(_Flow(flow, results), arrays)
+    def make() -> _Flow:
+        steps = tuple(part.steps for part in parts if part is not None)
+        return _Flow(ControlFlow(kind, *counts, steps), results)
+
+    return call_operator(_FLOWS.memo((kind, counts, *parts, *results), make), arrays)
 
 
 def _are_plain(arrays: Sequence[Any]) -> bool:

@@ -180,7 +180,7 @@ class _Reader:
         value = node.meta["val"] if "val" in node.meta else node.meta["tensor_meta"]
         tensors = list(value) if isinstance(value, (list, tuple)) else [value]
         # Integers among the results are what only CUDA's kernels go on with.
-        numbers = [self._next() if isinstance(one, torch.Tensor) else None for one in tensors]
+        numbers = [self._next() if hasattr(one, "dtype") else None for one in tensors]
         positional, keyword = self._arguments(target, node)
         kept = [(n, spec_of(t)) for n, t in zip(numbers, tensors, strict=True) if n is not None]
         self.steps.append(

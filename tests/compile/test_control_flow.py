@@ -165,6 +165,17 @@ def test_a_condition_is_not_read() -> None:
     torch.testing.assert_close(found.cpu(), branch(*made()))
 
 
+def test_loops_of_one_body_and_other_lengths_are_told_apart() -> None:
+    torch._dynamo.reset()
+
+    def copied(x: Tensor) -> Tensor:
+        return scan(lambda total, row: (total + 0, row + 0), torch.zeros_like(x[0]), x)[1]
+
+    for length in (3, 5, 3, 7, 5):
+        x = torch.arange(2.0 * length).reshape(length, 2)
+        assert torch.equal(copied(x.to(DEVICE)).cpu(), x)
+
+
 def test_a_branch_of_random_numbers_is_pytorchs() -> None:
     """Both draw what the device draws outside of a branch."""
     torch._dynamo.reset()
