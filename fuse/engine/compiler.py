@@ -103,7 +103,7 @@ class Compiler:
         return found
 
     def _goes_on_without(self, backend: Backend, chunk: Chunk) -> bool:
-        """Whether the chunk runs uncompiled meanwhile: on memory that is the host's."""
+        """Whether the chunk runs uncompiled meanwhile: by a backend that runs on the host's threads."""
         return self._waits_for_none(backend) and self._uncompiled.refusal(chunk) is None
 
     def can_go_on(self, backend: Backend, node: Node) -> bool:
@@ -111,7 +111,8 @@ class Compiler:
         return self._waits_for_none(backend) and lack(node) is None
 
     def _waits_for_none(self, backend: Backend) -> bool:
-        return self.background and not self.waits and backend.shares_host_memory()
+        # As tiers are chosen: NumPy has nothing to compile, and is to compute by itself.
+        return self.background and not self.waits and backend.wakes_host_threads()
 
     def _wait(self, backend: Backend, missing: Wanted) -> Mapping[str, Found]:
         if not missing:
