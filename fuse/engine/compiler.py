@@ -103,7 +103,7 @@ class Compiler:
         return found
 
     def _goes_on_without(self, backend: Backend, chunk: Chunk) -> bool:
-        """Whether the chunk runs uncompiled meanwhile: by a backend that runs on the host's threads."""
+        """Whether the chunk runs uncompiled meanwhile: on the host's threads."""
         return self._waits_for_none(backend) and self._uncompiled.refusal(chunk) is None
 
     def can_go_on(self, backend: Backend, node: Node) -> bool:

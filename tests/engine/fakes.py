@@ -40,6 +40,9 @@ class FakeBackend(Backend):
     def shares_host_memory(self) -> bool:
         return True
 
+    def wakes_host_threads(self) -> bool:
+        return True
+
     def has_rule(self, overload: str) -> bool:
         return True
 
