@@ -18,7 +18,7 @@ from torch import _meta_registrations as inference
 from torch._decomp import decompositions
 from torch._prims_common import suggest_memory_format
 
-from fuse.trace import meta_nearest, meta_out, meta_products
+from fuse.trace import meta_jagged, meta_nearest, meta_out, meta_products
 
 _REPLACED = frozenset(
     {
@@ -217,7 +217,7 @@ def replaced() -> dict[str, Callable[..., object]]:
 def register() -> torch.library.Library:
     """Register what is missing; the registrations last as long as the returned library."""
     library = torch.library.Library("aten", "IMPL", "Meta")
-    tables = _TABLE | meta_nearest.TABLE | meta_out.TABLE | meta_products.TABLE
+    tables = _TABLE | meta_jagged.TABLE | meta_nearest.TABLE | meta_out.TABLE | meta_products.TABLE
     for name, function in tables.items():
         known = torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", "Meta")
         if not known or name in _REPLACED or name in meta_nearest.TABLE:

@@ -18,6 +18,7 @@ import fuse.backends.numpy.rules.fused_optimizers  # noqa: F401
 import fuse.backends.numpy.rules.grid_sample  # noqa: F401
 import fuse.backends.numpy.rules.grouped  # noqa: F401
 import fuse.backends.numpy.rules.indexing  # noqa: F401
+import fuse.backends.numpy.rules.jagged  # noqa: F401
 import fuse.backends.numpy.rules.linalg  # noqa: F401
 import fuse.backends.numpy.rules.linalg_solve  # noqa: F401
 import fuse.backends.numpy.rules.loss  # noqa: F401

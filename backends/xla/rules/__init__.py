@@ -18,6 +18,7 @@ import fuse.backends.xla.rules.fused_optimizers  # noqa: F401
 import fuse.backends.xla.rules.grid_sample  # noqa: F401
 import fuse.backends.xla.rules.grouped  # noqa: F401
 import fuse.backends.xla.rules.indexing  # noqa: F401
+import fuse.backends.xla.rules.jagged  # noqa: F401
 import fuse.backends.xla.rules.linalg  # noqa: F401
 import fuse.backends.xla.rules.linalg_solve  # noqa: F401
 import fuse.backends.xla.rules.loss  # noqa: F401
