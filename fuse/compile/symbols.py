@@ -14,14 +14,16 @@ def symbols_of(module: torch.fx.GraphModule) -> dict[Any, tuple[int, int | None,
     """The symbols of a graph's inputs, sympy's, and where each one's value is found.
 
     That is the number of an input and one of its dimensions, ``None`` for an integer, and how
-    much larger than the symbol it is there.
+    much larger than the symbol it is there. The ragged size of a nested tensor is no size of these.
     """
     found: dict[Any, tuple[int, int | None, int]] = {}
     given = [node.meta.get("val") for node in module.graph.nodes if node.op == "placeholder"]
     for number, value in enumerate(given):
         sizes = enumerate(value.shape) if isinstance(value, torch.Tensor) else [(None, value)]
         for dim, size in sizes:
-            for symbol in free_symbols(size) if isinstance(size, torch.SymInt) else ():
+            if not isinstance(size, torch.SymInt) or size.node.is_nested_int():
+                continue
+            for symbol in free_symbols(size):
                 more = Symbol(symbol).extra(size)
                 if more is not None:
                     found.setdefault(symbol, (number, dim, more))

@@ -23,6 +23,7 @@ INTEGRATIONS = {
     "pytorch_lightning.trainer.connectors.accelerator_connector": "fuse.integrations.lightning",
     "lightning_fabric.connector": "fuse.integrations.lightning",
     "torch.nn.attention.flex_attention": "fuse.integrations.flex_attention",
+    "torch.nested._internal.sdpa": "fuse.integrations.jagged_attention",
 }
 """The module that chooses a device, and ours whose ``extend(module)`` makes it know this one."""
 

@@ -46,6 +46,21 @@ bool may_have_kernel() {
       context.userEnabledMemEfficientSDP();
 }
 
+// What is asked of sizes holds for symbolic ones too, as torch.compile traces with; of a size that
+// depends on data nothing is known, and nothing holds.
+bool has_elements(const at::Tensor& tensor) {
+  return TORCH_GUARD_OR_FALSE(tensor.sym_numel().sym_gt(0));
+}
+
+bool are_as_long(const at::Tensor& one, const at::Tensor& other, int64_t dim) {
+  return TORCH_GUARD_OR_FALSE(one.sym_size(dim).sym_eq(other.sym_size(dim)));
+}
+
+// Whether each head of the keys serves as many of the queries.
+bool are_shared(const at::Tensor& query, const at::Tensor& key) {
+  return TORCH_GUARD_OR_FALSE((query.sym_size(1) % key.sym_size(1)).sym_eq(0));
+}
+
 // One recorded operation where its rule covers the call, PyTorch's decomposition elsewhere. DTensor
 // has rules for the operators of CUDA's kernels alone: composites/attention.py is one of those.
 int64_t choose_attention(
@@ -59,10 +74,10 @@ int64_t choose_attention(
     bool grouped) {
   const bool plain = query.dim() == 4 && key.dim() == 4 && value.dim() == 4 && dropout == 0.0 &&
       query.is_floating_point() && query.scalar_type() == key.scalar_type() &&
-      query.scalar_type() == value.scalar_type() && query.numel() > 0 && key.numel() > 0 &&
-      value.numel() > 0 && query.size(0) == key.size(0) && query.size(0) == value.size(0) &&
-      key.size(1) == value.size(1) &&
-      (query.size(1) == key.size(1) || (grouped && query.size(1) % key.size(1) == 0)) &&
+      query.scalar_type() == value.scalar_type() && has_elements(query) && has_elements(key) &&
+      has_elements(value) && are_as_long(query, key, 0) && are_as_long(query, value, 0) &&
+      are_as_long(key, value, 1) &&
+      (are_as_long(query, key, 1) || (grouped && are_shared(query, key))) &&
       (!mask.has_value() || !mask->requires_grad());
   if (!plain || !may_have_kernel()) {
     return without_kernel();
@@ -71,8 +86,8 @@ int64_t choose_attention(
     return static_cast<int64_t>(sdp::SDPBackend::overrideable);
   }
   // DTensor would share out grouped heads as if there were as many keys as queries.
-  return query.size(1) == key.size(1) ? static_cast<int64_t>(sdp::SDPBackend::efficient_attention)
-                                      : without_kernel();
+  return are_as_long(query, key, 1) ? static_cast<int64_t>(sdp::SDPBackend::efficient_attention)
+                                    : without_kernel();
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
