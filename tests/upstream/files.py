@@ -39,6 +39,7 @@ GENERIC: Final = (
     "test_testing",
     "test_utils",
     "test_custom_ops",
+    "test_nestedtensor",
     "nn/test_convolution",
     "nn/test_dropout",
     "nn/test_embedding",
@@ -70,9 +71,19 @@ BY_DEFAULT_DEVICE: Final = (
 )
 """They name no device at all: they run with it as ``torch.set_default_device``."""
 
+CLASSES: Final = {"test_nestedtensor": ("TestNestedTensorSubclass", "TestNestedInt")}
+"""Of these files only some classes are run, by their names without a device. Of nested tensors
+others are strided, which the device has not, or take samples in a form that older helpers made."""
+
 FILES: Final = (*GENERIC, *BY_DEFAULT_DEVICE)
 """Not here: what is sparse, quantised, TorchScript's, or another device's own, and what tests
 PyTorch's compilers and tracers without a device.
 
 Classes of the generic files that are not generic themselves run by the default device too.
 """
+
+
+def is_run(file: str, name: str) -> bool:
+    """Whether a test, by its name on the CPU, is of the classes that are run."""
+    classes = CLASSES.get(file)
+    return classes is None or name.partition(".")[0] in classes

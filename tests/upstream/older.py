@@ -41,6 +41,7 @@ def supply() -> None:
     }
     operators, devices = helpers["common_methods_invocations"], helpers["common_device_type"]
     modules = helpers["common_nn"]
+    flex = importlib.import_module("torch.nn.attention.flex_attention")
     missing: tuple[tuple[Any, str, Any], ...] = (
         (helpers["common_cuda"], "tf32_is_not_fp32", _never),
         (helpers["common_mkldnn"], "bf32_on_and_off", _unchanged),
@@ -49,6 +50,7 @@ def supply() -> None:
         (operators, "xfail", getattr(devices, "xfail", None)),
         (operators, "skipOps", _skip_ops),
         (importlib.import_module("torch.autograd._functions.utils"), "check_onnx_broadcast", _gone),
+        (flex, "create_nested_block_mask", _gone),
     )
     for module, name, value in missing:
         if not hasattr(module, name):

@@ -23,6 +23,7 @@ EXPECTED_TEXT: Final = "the test expects a text that names the CPU"
 CYCLES: Final = "the test counts all of Python's cycles, and what compiles leaves some"
 GAPS: Final = "a functional copy is dense: no gap between its elements, which nobody could see"
 OTHER_TRACE: Final = "README: last digits differ, as a second run is in another trace"
+INDUCTOR: Final = "the test reads the code that Inductor makes, whose fusing is for CUDA alone"
 
 OUTSIDE: Final = ("README", "the test")
 """How the reasons begin that are no fault of the device's."""
@@ -30,7 +31,7 @@ OUTSIDE: Final = ("README", "the test")
 TEXTS: Final[dict[str, tuple[str, ...]]] = {
     DENSE: (
         r"the tpu device has dense \(strided\) tensors only",
-        r"No dispatch mode was found.*nested|NestedTensor",
+        r"No dispatch mode was found.*(nested|NestedTensor)",
     ),
     HOST_MEMORY: (
         r"was made of an address, where the device has no memory of its own",
@@ -55,6 +56,7 @@ TEXTS: Final[dict[str, tuple[str, ...]]] = {
 
 TESTS: Final[dict[str, tuple[str, ...]]] = {
     COPY_ON_WRITE: ("test_torch:*.test_lazy_clone_*",),
+    INDUCTOR: ("test_nestedtensor:*.test_to_padded_tensor_compile_*",),
     LATE: (
         "nn/test_embedding:*.test_embedding_bag_out_of_bounds_idx_*",
         "test_indexing:NumpyTests.test_trivial_fancy_out_of_bounds_cpu",
@@ -74,6 +76,7 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
     ),
     COMPLEX: ("test_binary_ufuncs:*.test_reference_numerics_extremal_values_sub_cpu_complex*",),
     ORDER: (
+        "test_nestedtensor:*.test_layer_norm_reduce_ragged_idx_1_*",
         "test_scatter_gather_ops:*.test_scatter__reductions_cpu_float32",
         "test_scatter_gather_ops:*.test_scatter_reduce_prod_cpu_complex*",
         "nn/test_convolution:*.test_conv3d_vs_scipy_*_cpu_float32",

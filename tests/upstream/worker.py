@@ -23,6 +23,7 @@ from typing import Any
 
 import torch
 
+from tests.upstream.files import is_run
 from tests.upstream.names import is_generic, sample, tests_of
 from tests.upstream.older import supply
 from tests.upstream.record import EXPECTED, FAILED, PASSED, SKIPPED, Log, passed
@@ -110,7 +111,7 @@ def main(
     warnings.simplefilter("default")
     supply()
     module = load(Path(folder), file)
-    tests = tests_of(module, device)
+    tests = {n: one for n, one in tests_of(module, device).items() if is_run(file, n)}
     log = Log(Path(results))
     names = sample(tests, int(count), int(seed))
     if on_cpu:
