@@ -6,10 +6,8 @@ import math
 
 import numpy as np
 
-from fuse.backends.context import Scalar
 
-
-def padding(number: Scalar, dtype: str) -> Scalar:
+def padding(number: float, dtype: str) -> float:
     """What stands for a number in padding of ``dtype``: for infinity the extreme integer."""
     if "int" not in dtype or not math.isinf(number):
         return number

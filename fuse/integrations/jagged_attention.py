@@ -10,18 +10,21 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, final
+from typing import Any, cast, final
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch._subclasses.fake_tensor import is_fake
-from torch.fx.experimental.symbolic_shapes import statically_known_true
+from torch.nested._internal.nested_tensor import (
+    nested_from_padded,
+    nested_view_from_values_offsets,
+)
 from torch.utils.weak import WeakTensorKeyDictionary
 
 _NAME = "jagged_scaled_dot_product_attention"
 _lengths: Any = WeakTensorKeyDictionary()
-"""The longest sequence by offsets, which all layers share: read once. PyTorch keeps it by tensor."""
+"""The longest sequence by offsets, which all layers share: it is read once."""
 
 
 def extend(module: ModuleType) -> None:
@@ -41,12 +44,14 @@ def extend(module: ModuleType) -> None:
         scale: float | None = None,
         enable_gqa: bool = False,
     ) -> Tensor:
-        options = _Options(dropout_p, is_causal, scale, enable_gqa)
         if not all(map(_is_ours, (query, key, value))):
-            return own(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)  # type: ignore[no-any-return]
-        given = module._autocast(query, key, value, attn_mask)
-        module._validate_sdpa_input(*given)
-        return _attend(*given[:3], options)
+            found = own(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+        else:
+            given = module._autocast(query, key, value, attn_mask)
+            module._validate_sdpa_input(*given)
+            query, key, value, _ = given
+            found = _attend(query, key, value, _Options(dropout_p, is_causal, scale, enable_gqa))
+        return cast(Tensor, found)
 
     attend.of_fuse = True  # type: ignore[attr-defined]
     setattr(module, _NAME, attend)
@@ -62,8 +67,9 @@ class _Options:
     scale: float | None
     grouped: bool
 
-    def dense(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-        """Attention over ``[B, H, L, E]``; without a mask a causal one is PyTorch's."""
+    def dense(self, heads: list[Tensor], mask: Tensor | None) -> Tensor:
+        """Attention of three ``[B, H, L, E]``; without a mask a causal one is PyTorch's."""
+        query, key, value = heads
         return F.scaled_dot_product_attention(
             query,
             key,
@@ -89,10 +95,16 @@ def _attend(query: Any, key: Any, value: Any, options: _Options) -> Any:
             "scaled_dot_product_attention: query, key and value have "
             f"{query.size(0)}, {key.size(0)} and {value.size(0)} sequences; they must have as many"
         )
-    longest = _longest(query), _longest(key)
-    if None in longest or _has_fewer_scores(query, key, longest):
+    rows = [_rows(one).size(0) for one in (key, value)]
+    if rows[0] != rows[1]:
+        raise RuntimeError(
+            f"scaled_dot_product_attention: the sequences of key have {rows[0]} rows, those of "
+            f"value {rows[1]}; they must be as long"
+        )
+    queries, keys = _longest(query), _longest(key)
+    if queries is None or keys is None or _has_fewer_scores(query, key, (queries, keys)):
         return _behind_one_another(query, key, value, options)
-    return _padded(query, key, value, longest, options)
+    return _padded(query, key, value, (queries, keys), options)
 
 
 def _longest(nested: Any) -> int | None:
@@ -113,16 +125,16 @@ def _rows(nested: Any) -> Tensor:
 
 
 def _has_fewer_scores(query: Any, key: Any, longest: tuple[int, int]) -> bool:
-    """Whether all queries and keys have fewer scores than padded ones, known without a guard."""
-    together = _rows(query).size(0) * _rows(key).size(0)
-    return statically_known_true(together < query.size(0) * longest[0] * longest[1])
+    """Whether all queries and keys have fewer scores than padded ones; unknown of symbolic sizes,
+    which to compare would make a guard of."""
+    together: Any = _rows(query).size(0) * _rows(key).size(0)
+    padded: Any = query.size(0) * longest[0] * longest[1]
+    return not any(isinstance(one, torch.SymInt) for one in (together, padded)) and bool(
+        together < padded
+    )
 
 
-def _padded(
-    query: Any, key: Any, value: Any, longest: tuple[int, int], options: _Options
-) -> Any:
-    from torch.nested._internal.nested_tensor import nested_from_padded
-
+def _padded(query: Any, key: Any, value: Any, longest: tuple[int, int], options: _Options) -> Any:
     offsets, mask = query.offsets(), None
     # Of sequences as long as their keys, a causal mask hides the padding as well.
     if not options.causal or key.offsets() is not offsets:
@@ -131,7 +143,7 @@ def _padded(
         one.transpose(1, 2).to_padded_tensor(0.0, (one.size(0), length, one.size(1), one.size(3)))
         for one, length in ((query, longest[0]), (key, longest[1]), (value, longest[1]))
     ]
-    found = options.dense(*(one.transpose(1, 2) for one in dense), mask).transpose(1, 2)
+    found = options.dense([one.transpose(1, 2) for one in dense], mask).transpose(1, 2)
     return nested_from_padded(
         found,
         offsets,
@@ -151,15 +163,13 @@ def _key_mask(ends: Tensor, longest: tuple[int, int], causal: bool) -> Tensor:
 
 
 def _behind_one_another(query: Any, key: Any, value: Any, options: _Options) -> Any:
-    from torch.nested._internal.nested_tensor import nested_view_from_values_offsets
-
     rows = [_rows(one) for one in (query, key, value)]
     row, at = _places(query.offsets(), rows[0].size(0))
     column, place = _places(key.offsets(), rows[1].size(0))
     seen = row[:, None] == column
     if options.causal:
         seen = seen & (place <= at[:, None])
-    found = options.dense(*(one.transpose(0, 1)[None] for one in rows), seen)
+    found = options.dense([one.transpose(0, 1)[None] for one in rows], seen)
     return nested_view_from_values_offsets(
         found[0].transpose(0, 1),
         query.offsets(),

@@ -98,8 +98,8 @@ _SPARSE: Final = (
 )
 _RANKS: Final = "it is an operation of several ranks", "torch.distributed has it"
 _NESTED: Final = (
-    "there are no nested tensors on the device",
-    ("pad the values with torch.nn.functional.pad; torch.compile makes buckets of lengths"),
+    "jagged nested tensors are PyTorch's own here, of any length",
+    "pad to a length with x.to_padded_tensor(padding, output_size)",
 )
 _POOLS: Final = "autograd calls it", "call backward() on what max_pool gives"
 MISSING: Final = {

@@ -44,7 +44,7 @@ class Operator:
         truths: its results are not of its operands' dtype, but for bytes.
         probed: its CPU kernel is asked about calls of it, on a few ones and zeros. Not where these
             are no pivots of a factorisation, nor where accelerators compute what the CPU refuses:
-            they count integers, as transformers' experts do; nor where offsets have to end at a size.
+            they count integers, as transformers' experts do; nor where offsets must end at a size.
         helpers_differ: its CPU kernel returns helper results of other shapes than were recorded:
             a chunk with it runs compiled only.
         undefined_rows: its CPU kernel leaves rows undefined that are zeros on the device: it never

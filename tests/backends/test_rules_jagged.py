@@ -35,9 +35,7 @@ def test_padded(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("dtype", (torch.float32, torch.int64, torch.int32, torch.uint8), ids=str)
 def test_infinite_padding_of_integers_is_their_extreme(dtype: torch.dtype) -> None:
     for padding in (float("inf"), float("-inf")):
-        check(
-            "_jagged_to_padded_dense_forward", numbers(8, 2).to(dtype), [OFFSETS], [5], padding
-        )
+        check("_jagged_to_padded_dense_forward", numbers(8, 2).to(dtype), [OFFSETS], [5], padding)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

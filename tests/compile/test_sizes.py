@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 import fuse
@@ -123,6 +124,19 @@ def test_joins_of_a_size_that_changes(name: str):
         return joined * 2, joined.cumsum(0), joined.sum(0)
 
     lengths_of(function, (None, 3))
+
+
+def test_attention_of_any_length():
+    """PyTorch asks the device which kernel to take, of symbolic sizes."""
+    query = torch.compile(
+        lambda x: F.scaled_dot_product_attention(x, x, x, is_causal=True), dynamic=True
+    )
+    for length in (5, 7, 64):
+        given = torch.linspace(-1, 1, 2 * 3 * length * 8).view(2, 3, length, 8)
+        x, y = given.clone().requires_grad_(), given.to("tpu").requires_grad_()
+        F.scaled_dot_product_attention(x, x, x, is_causal=True).square().sum().backward()
+        query(y).square().sum().backward()
+        torch.testing.assert_close(y.grad.cpu(), x.grad, rtol=1e-4, atol=1e-5)
 
 
 def test_explain_and_recompiles_say_why_a_graph_has_one_size_each(

@@ -10,7 +10,7 @@ import fnmatch
 import re
 from typing import Final
 
-DENSE: Final = "README: dense tensors only, none that are sparse, quantised or nested"
+DENSE: Final = "README: dense tensors only, none that are sparse, quantised or strided and nested"
 HOST_MEMORY: Final = "README: a tensor's memory has no address that the host could read or write"
 CPU_BY_NAME: Final = "the test makes some of its tensors on the CPU, whatever the default device"
 NUMPY: Final = "the test hands a tensor of the device to NumPy, which takes those of the host"

@@ -119,3 +119,9 @@ def test_what_pytorch_refuses_is_refused() -> None:
         "scaled_dot_product_attention: query, key and value have 4, 2 and 2 sequences; they must "
         "have as many"
     )
+    with pytest.raises(RuntimeError) as caught:
+        F.scaled_dot_product_attention(q, q, heads(jagged(DEVICE, 16, (3, 1, 4, 1))))
+    assert str(caught.value) == (
+        "scaled_dot_product_attention: the sequences of key have 10 rows, those of value 9; they "
+        "must be as long"
+    )

@@ -146,9 +146,7 @@ COMPUTED: dict[str, Any] = {
     "mean": lambda x: [x.mean(1), x.mean(-1), x.mean(1, True), x.mean()],
     "extremes": lambda x: [x.amax(1), x.amin(-1), x.max(dim=1), x.argmin(1), x.amax(1, True)],
     "prod": lambda x: [x.prod(1), (x > 0).any(1), (x > 0).all(-1)],
-    "embedding": lambda x: F.embedding(
-        (x > 0).long(), torch.arange(20.0).view(5, 4).to(x.device)
-    ),
+    "embedding": lambda x: F.embedding((x > 0).long(), torch.arange(20.0).view(5, 4).to(x.device)),
 }
 EXTREMES = {"integers": ints, "truths": lambda d: truths(d).long()}
 
