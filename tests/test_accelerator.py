@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -78,7 +79,7 @@ def test_what_is_refused_takes_nothing() -> None:
 
 def test_copies_take_time(monkeypatch: pytest.MonkeyPatch, backend: AcceleratorBackend) -> None:
     slept: list[float] = []
-    monkeypatch.setattr(accelerator.time, "sleep", slept.append)
+    monkeypatch.setattr(accelerator, "time", SimpleNamespace(sleep=slept.append))
     backend.get(backend.put(np.zeros(1600, np.uint8), 0))
     assert slept == [pytest.approx(accelerator.LATENCY + 1e-7)] * 2
 
