@@ -172,6 +172,10 @@ class Backend(ABC):
         """Whether chunks run on threads of the host, which may take longer to wake than a chunk."""
         return False
 
+    def runs_programs(self) -> bool:
+        """Whether it runs ``fuse.backends.functions.Program``, as kernels and padding are."""
+        return False
+
     def borders(self) -> Borders:
         """Where the planner is to cut traces."""
         return Borders()

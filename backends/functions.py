@@ -115,7 +115,7 @@ def arrays_in(arguments: Sequence[Any]) -> list[Any]:
     """The arrays among a target's bound arguments, lists opened: those of a ``Program``."""
     found: list[Any] = []
     for value in arguments:
-        if isinstance(value, list):
+        if isinstance(value, (list, tuple)):
             found += arrays_in(value)
         elif hasattr(value, "dtype"):
             found.append(value)

@@ -72,6 +72,10 @@ def lane_of(item: pytest.Item, chosen: str) -> str:
     if chosen in LANES:
         return chosen
     at_home = home(item)
+    if (
+        at_home == "accelerator"
+    ):  # its platform is chosen before the device starts: not beside others
+        return "compiled"
     if chosen == "home" or not has_lanes(item):
         return at_home
     return "compiled" if at_home == "default" else "default"
@@ -86,7 +90,10 @@ def skipped(item: pytest.Item, lane: str) -> str | None:
 
 
 def is_sampled(item: pytest.Item, one_in: int) -> bool:
-    """Whether the test is of the sample: the same tests in every run."""
+    """Whether the test is of the sample: the same tests in every run, and all that are about an
+    accelerator alone, which are run with it."""
+    if has_lanes(item) and home(item) == "accelerator":
+        return True
     return has_lanes(item) and zlib.crc32(item.nodeid.encode()) % one_in == 0
 
 

@@ -34,6 +34,7 @@ LEVELS = (
     ("bounded", "errors", "config", "ports", "versions"),
     ("native", "trace"),
     ("plan", "backends", "cache"),
+    ("families",),
     ("engine",),
     ("device",),
     ("compile",),

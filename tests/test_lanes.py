@@ -39,6 +39,14 @@ def test_where_a_test_is_at_home(one: Any, home: str, other: str) -> None:
     assert lanes.lane_of(one, "accelerator") == "accelerator"
 
 
+def test_what_is_about_an_accelerator_runs_where_all_is_on_one() -> None:
+    """Beside others it could not: from a started platform there is no way to another."""
+    one = item("device/test_a.py", lanes.only_in("accelerator", reason="sizes"))
+    assert {lanes.lane_of(one, chosen) for chosen in ("home", "other", "compiled")} == {"compiled"}
+    assert lanes.skipped(one, "compiled") == "only in accelerator: sizes"
+    assert lanes.lane_of(one, "accelerator") == "accelerator" and lanes.is_sampled(one, 10**9)
+
+
 def test_what_a_lane_leaves_out_has_a_reason() -> None:
     one = item("device/test_a.py", COUNTS)
     assert lanes.skipped(one, "default") == "only in compiled and accelerator: counts compiles"

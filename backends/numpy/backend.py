@@ -41,6 +41,9 @@ class NumpyBackend(Backend):
     def device_count(self) -> int:  # noqa: D102
         return 1
 
+    def runs_programs(self) -> bool:  # noqa: D102
+        return True
+
     def shares_host_memory(self) -> bool:  # noqa: D102
         return True
 

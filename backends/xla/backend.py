@@ -111,6 +111,9 @@ class XlaBackend(Backend):
     def wakes_host_threads(self) -> bool:  # noqa: D102
         return self.shares_host_memory()
 
+    def runs_programs(self) -> bool:  # noqa: D102
+        return True
+
     def borders(self) -> Borders:  # noqa: D102
         return self.platform.borders()
 

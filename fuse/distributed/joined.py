@@ -203,7 +203,7 @@ class _Recording:
     def _kept(self, array: Any, shape: tuple[int, ...] | None = None) -> Any:
         if not self._copy:
             return array
-        host = np.array(self._engine.backend.get(array))
+        host = np.array(self._engine.arrays.read(array))
         return host if shape is None else host.reshape(shape)
 
     def _made(self, array: Any) -> int:

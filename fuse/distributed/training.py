@@ -224,7 +224,7 @@ class _Loop:
         if self._program is None:
             self._begin()
         assert self._program is not None
-        get, share = lazy.engine().backend.get, lazy.core().share
+        get, share = lazy.engine().arrays.read, lazy.core().share
         for at, (source, place) in enumerate(self._links):
             if source == "batch":
                 self._inputs[at] = self._shaped(get(share(batch[place].detach())), at)
@@ -237,7 +237,7 @@ class _Loop:
 
     def _begin(self) -> None:
         """The program, once all ranks have agreed on it, and what it starts from."""
-        get, now = lazy.engine().backend.get, self._captured
+        get, now = lazy.engine().arrays.read, self._captured
         left = dict(_left(now))
         numbers = {id(got): value for value, got in left.items()}
         owned = _arrays([_memory(one) for one in self._state]).items()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
@@ -9,6 +10,7 @@ import numpy as np
 import torch
 
 from fuse.backends.base import Backend
+from fuse.engine.arrays import plain
 from fuse.engine.failures import failure
 from fuse.engine.uncompiled import Kernel
 from fuse.errors import NonFiniteError, describe
@@ -123,10 +125,16 @@ def check_finite(node: Node, arrays: list[np.ndarray]) -> None:
 _SMALL_FLOATS = (np.dtype(ml_dtypes.bfloat16),)
 
 
-def finish(backend: Backend, node: Node, results: list[Any], check: str | None) -> None:
-    """Wait for what ``node`` makes, and look at what came out."""
+def finish(
+    backend: Backend,
+    node: Node,
+    results: list[Any],
+    check: str | None,
+    read: Callable[[Any], np.ndarray],
+) -> None:
+    """Wait for what ``node`` makes, and look at what came out, as ``read`` copies it."""
     try:
-        backend.wait(results)
+        backend.wait(list(map(plain, results)))
     except Exception as error:
         text = describe(
             f"the operation failed: {error}",
@@ -136,4 +144,4 @@ def finish(backend: Backend, node: Node, results: list[Any], check: str | None) 
         )
         raise failure(backend, text, error) from error
     if check == "nan":
-        check_finite(node, [backend.get(array) for array in results])
+        check_finite(node, list(map(read, results)))

@@ -72,7 +72,7 @@ class Engine:
         self.executables = Executables()
         self.arrays = Arrays(self.backend)
         self.planning = Planning(self.backend, self.executables)
-        self.plan, self.open_target = self.planning.plan, self.planning.open_target
+        self.open_target = self.planning.open_target
         self.recall = WarmStart(self.backend, self.executables)
         self._numbers = Numbers()
         self.calls = Calls(self.backend, self.planning.reject, self.host_calls, self._numbers)
@@ -121,6 +121,19 @@ class Engine:
         """Whether a number may vary: see ``Calls.generalise``."""
         return self.calls.generalise(node, place)
 
+    def plan(
+        self,
+        recorded: bridge.Recorded,
+        live: tuple[int, ...],
+        donatable: tuple[int, ...],
+        read: tuple[int, ...],
+        waits: bool = False,
+    ) -> bridge.BoundPlan:
+        """The plan of a trace: see ``Planning.plan``."""
+        # Of single operations the sizes of a model's layers would seem to move.
+        self.planning.buckets = self.mode == "fused"
+        return self.planning.plan(recorded, live, donatable, read, waits)
+
     # ---- running ----------------------------------------------------------------------
 
     def start(
@@ -140,8 +153,7 @@ class Engine:
         """
         if self.observer is not None or self.inspector is not None:
             return None  # they see whole traces, in order
-        if self.arrays.earlier:
-            self.arrays.convert(leaves)
+        leaves = self.arrays.prepare(leaves, runnable.padding, device)
         if any(stage.pending is not None for stage in runnable.stages[:stages]):
             return None
         if runnable.setting != self.backend.setting():
@@ -166,22 +178,25 @@ class Engine:
         the device where the leaves are and the results are to be.
         """
         self._numbers.start()
-        if self.arrays.earlier:
-            self.arrays.convert(leaves)
+        arrays, padding = self.arrays.prepare(leaves, runnable.padding, device), runnable.padding
+        debug = self.mode == "debug"
+        trace = runnable.plan.trace if padding is None else padding.trace
+        if debug:
+            check_indices(trace, [np.asarray(self.arrays.read(leaf)) for leaf in leaves], scalars)
+        if padding is not None:
+            scalars = padding.scalars(scalars)
         if runnable.setting != self.backend.setting():  # 0.1 us
             self.planning.rebind(runnable)
             started = None
-        debug = self.mode == "debug"
-        if debug:
-            hosts = [np.asarray(self.backend.get(array)) for array in leaves]
-            check_indices(runnable.plan.trace, hosts, scalars)
         if self.inspector is not None:  # before the run, which may consume the leaves
-            self.inspector(runnable, leaves, scalars)
-        results = self._run(runnable, leaves, scalars, started, device)
+            self.inspector(runnable, arrays, scalars)
+        results = self._run(runnable, arrays, scalars, started, device)
         if self.results is not None:
             self.results(results)
+        if padding is not None:
+            results = padding.results(results)
         if debug:
-            finish(self.backend, runnable.plan.trace.nodes[-1], results, self.check)
+            finish(self.backend, trace.nodes[-1], results, self.check, self.arrays.read)
         if self.observer is not None:
             self.observer.traces.append((reason, runnable))
         targeted = self.planning.targeted
@@ -214,8 +229,7 @@ class Engine:
         where nothing is lost: it took long, or something ran on the host.
         """
         self.retried += 1
-        if self.arrays.earlier:
-            self.arrays.convert(leaves)
+        leaves = self.arrays.prepare(leaves, None, device)
         ways = Ways(
             self.backend,
             self.planning.find,
@@ -361,6 +375,7 @@ class Engine:
             "rescued_traces": self.retried,
             **self.executables.stats(),
             "background": self.planning.compiler.stats(),
+            "families": self.planning.families.stats(),
             "host_fallbacks": dict(self.host_calls.fallbacks),
         }
 
@@ -369,4 +384,5 @@ class Engine:
         self.chunks = self.retried = 0
         self.host_calls.reset()
         self.planning.compiler.counts = Counts()
+        self.planning.families.reset()
         self.executables.reset_stats()

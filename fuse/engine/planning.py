@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from fuse import config
 from fuse.backends.base import Backend, Chunk
@@ -18,6 +19,7 @@ from fuse.engine.support_cache import SupportCache
 from fuse.engine.targeted import Targeted
 from fuse.engine.timeline import span
 from fuse.errors import ExecutionError, VerifyError
+from fuse.families.family import Families, Padding
 from fuse.plan.changing import Forms
 from fuse.plan.planner import plan as make_plan
 from fuse.trace.node import Node, Trace
@@ -41,6 +43,7 @@ class Planning:
         presumed: what it is taken to run without being asked.
         when_doubted: called, by any thread, where it or its compiler refuses something.
         targeted: ``None``, or what is known of the program for a target.
+        buckets: whether sizes that move are those of buckets; of plans made from now on.
         ahead: whether a known stream's first chunks run while the rest of it is recorded; of plans
             made from now on.
     """
@@ -55,10 +58,11 @@ class Planning:
         self.when_doubted: Callable[[], None] = lambda: None
         self.compiler.doubts = self._doubts
         self.targeted: Targeted | None = None
-        self.ahead = True
+        self.ahead = self.buckets = True
         self._plans = PlanStore(executables.cache)
         self._held = HeldPlans(config.memory_entries(), config.memory_bytes(), half_of_all_maps())
         self._forms = Forms()
+        self.families = Families()
         self._crowded = False
 
     def use(self, backend: Backend) -> None:
@@ -153,12 +157,42 @@ class Planning:
     ) -> BoundPlan:
         if self._crowded:  # at the last plan: what was to be forgotten has been since
             self._backend.give_back()
-        plan = self._held.add(self._bound(Trace.of(recorded), live, donatable, read))
+        trace = Trace.of(recorded)
+        plan = self._padded(trace, live, donatable, read)
+        if plan is None:
+            plan = self._bound(trace, live, donatable, read)
+        self._held.add(plan)
         plan.read, plan.setting = read, self._backend.setting()
         self._crowded = self._held.are_too_many()
         if self._crowded:
             self._executables.cache.halve_memory()
         return BoundPlan(plan, self._crowded)
+
+    def _padded(
+        self,
+        trace: Trace,
+        live: tuple[int, ...],
+        donatable: tuple[int, ...],
+        read: tuple[int, ...],
+    ) -> Runnable | None:
+        """The plan of the trace at the sizes of buckets, where it is one of a family's.
+
+        Not where the host reads memory of the device, and can run what is not compiled.
+        """
+        if self.targeted is not None or self._backend.shares_host_memory() or not self.buckets:
+            return None
+        found = self.families.padded(trace) if self._backend.runs_programs() else None
+        if found is None or isinstance(found, str):
+            return None
+        try:
+            runnable = self._bound(found.trace, live, donatable, read)
+        except ExecutionError as error:
+            self.families.refuse(trace, str(error))
+            return None
+        runnable.padding, runnable.starts = Padding.of(trace, found, live), ()
+        decisions = (found.text(), *runnable.plan.decisions)
+        runnable.plan = replace(runnable.plan, decisions=decisions)
+        return runnable
 
     def _bound(
         self,

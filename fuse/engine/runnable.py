@@ -13,6 +13,7 @@ import numpy as np
 from fuse.backends.base import Chunk
 from fuse.cache.key import Key
 from fuse.engine.executables import Found
+from fuse.families.family import Padding
 from fuse.plan.plan import Plan, PlannedChunk
 from fuse.plan.speculation import starting_points
 from fuse.trace.node import Leaf
@@ -78,6 +79,7 @@ class Runnable:
     are pairs of a number of calls recorded and the number of stages that can run then.
     ``planned`` is what ``Targeted.add`` returned for it, where it was planned for a target.
     ``read`` are leaves that an earlier trace read, ``setting`` is what ``Backend.setting`` was.
+    ``padding`` says what is padded where the plan is of a trace at the sizes of buckets.
     """
 
     plan: Plan
@@ -92,6 +94,7 @@ class Runnable:
     planned: Planned | None = None
     read: tuple[int, ...] = ()
     setting: str = ""
+    padding: Padding | None = None
 
 
 def bound(chunk: Chunk, key: Key, found: Found | Future[Found]) -> Bound:

@@ -40,6 +40,10 @@ def stats() -> dict[str, Any]:
     ``one_size_each``: why graphs with symbolic sizes do not run at the sizes of buckets, and
     ``one_size_calls`` (reason -> calls of such graphs).
 
+    ``families`` counts, where memory is not the host's, traces whose sizes move: ``plans`` at the
+    sizes of buckets, and ``one_size_each``: why others have an executable for each size (reason ->
+    plans; it names operator and line).
+
     ``cache`` has one dict a tier (``memory``, and ``disk`` and ``shared`` where there are)
     with ``hits``, ``misses``, ``puts``, ``evictions``; ``bypasses`` (the tier was not asked),
     ``rejections`` (an entry must not be used) and ``failures``, each reason -> count; and for

@@ -144,7 +144,7 @@ class Evaluator(Arguments, Generic[V]):
         results = flatten(self.compute(*self.bound()))
         if len(results) < len(node.slots):
             raise VerifyError(f"{len(results)} results for {len(node.slots)} slots of\n  {node}")
-        parts: tuple[Output | Write, ...] = (*node.outputs, *node.writes)
+        parts = node.parts()
         for slot, result in zip(node.slots, results, strict=False):
             if slot is not None:
                 self._store(parts[slot], result)

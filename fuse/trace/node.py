@@ -171,6 +171,10 @@ class Node:
         known: tuple[Operand | Output, ...] = (*self.operands, *self.outputs)
         return {dtype for one in known for dtype in (one.view.dtype, one.layout.dtype)}
 
+    def parts(self) -> tuple[Output | Write, ...]:
+        """What takes results, as ``slots`` numbers it: the outputs, and after them the writes."""
+        return (*self.outputs, *self.writes)
+
     def results(self) -> Iterator[int]:
         """Every value the node makes, new or written."""
         yield from (output.value for output in self.outputs)

@@ -153,7 +153,10 @@ def test_a_loop_without_reads_is_bounded_in_traces_and_memory() -> None:
 
 
 def test_a_model_of_fixed_shapes_over_a_growing_sequence() -> None:
-    """What grows is set apart, so that the model is compiled with it and once without it."""
+    """What grows is set apart, so that the model is compiled with it and once without it.
+
+    Where memory is not the host's it is compiled for two lengths, and once for the bucket of all.
+    """
     torch.manual_seed(0)
     layers = [layer for _ in range(6) for layer in (nn.Linear(8, 8), nn.Tanh())]
     model = nn.Sequential(nn.Embedding(16, 8), *layers, nn.Linear(8, 16))
@@ -176,7 +179,8 @@ def test_a_model_of_fixed_shapes_over_a_growing_sequence() -> None:
     chunks = [chunk for trace in told["traces"] for chunk in trace["chunks"]]
     models = [one["executable"] for one in chunks if len(one["operations"]) > 12]
     # The first trace also makes the sequence, the second is the first of its form.
-    assert len(models) == 7 and len(set(models)) == 3
+    most = 3 if lazy.engine().backend.shares_host_memory() else 4
+    assert len(models) == 7 and len(set(models)) == most
 
 
 KEYS = """

@@ -1,0 +1,235 @@
+"""What a program at a bucket's size does with padding: programs of ``fuse.families``.
+
+They are written once for JAX and NumPy, whose functions of these names agree.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, final
+
+import numpy as np
+import torch
+
+from fuse.backends.functions import PROGRAMS, Named, Program
+from fuse.trace.functional import MARK
+
+OPERATOR = "fuse::padding"
+"""Takes arrays, and after them sizes: numbers of the trace."""
+_LIBRARY = torch.library.Library("fuse", "FRAGMENT")
+_LIBRARY.define("padding(Tensor[] values, Tensor[] sizes) -> Tensor")
+
+
+class Padding(Program):
+    """One of the dataclasses below; its fields are its code."""
+
+    storable = True
+
+    @property
+    def code(self) -> str:  # type: ignore[override]  # a property, for the fields are frozen
+        """A digest of what it is."""
+        return hashlib.sha256(repr(self).encode()).hexdigest()[:32]
+
+    @abstractmethod
+    def make(self, xp: ModuleType, arrays: Sequence[Any]) -> Any:
+        """The result, by the functions of ``xp``."""
+
+    def shipped(self, platform: str) -> Program:
+        """Itself."""
+        return self
+
+    def emit(self, platform: Named, arrays: Sequence[Any]) -> list[Any]:
+        """The result, on tracers."""
+        # Loaded late: NumPy's backend needs nothing of JAX.
+        return [self.make(importlib.import_module("jax.numpy"), arrays)]
+
+    def on_host(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """The result, by NumPy."""
+        return [self.make(np, arrays)]
+
+
+def target_of(program: Padding) -> str:
+    """The target of a node that runs it; it is known from now on."""
+    code = program.code
+    PROGRAMS.setdefault(code, program)
+    return f"{OPERATOR}{MARK}{code}"
+
+
+def _inside(xp: ModuleType, rooms: Sequence[int], at: int, first: Any, stop: Any) -> Any:
+    positions = xp.arange(rooms[at], dtype="int32")
+    inside = (positions >= first) & (positions < stop)
+    return inside.reshape([-1 if dim == at else 1 for dim in range(len(rooms))])
+
+
+@final
+@dataclass(frozen=True)
+class Fill(Padding):
+    """An array with ``number`` in its padding: behind the size of each of the parts ``at``.
+
+    ``rooms`` are of all its parts.
+    """
+
+    rooms: tuple[int, ...]
+    at: tuple[int, ...]
+    number: float
+
+    def make(self, xp: ModuleType, arrays: Sequence[Any]) -> Any:
+        """Takes the array and a size for each of ``at``."""
+        array, *sizes = arrays
+        value = array.reshape(self.rooms)
+        number = xp.asarray(self.number, dtype=array.dtype)
+        for at, size in zip(self.at, sizes, strict=True):
+            inside = _inside(xp, self.rooms, at, 0, size.astype("int32"))
+            value = xp.where(inside, value, number)
+        return value.reshape(array.shape)
+
+
+@final
+@dataclass(frozen=True)
+class Moved(Padding):
+    """Of each part ``made`` elements from ``starts`` on; zeros where there are none."""
+
+    rooms: tuple[int, ...]
+    starts: tuple[int, ...]
+    made: tuple[int, ...]
+    shape: tuple[int, ...]
+
+    def make(self, xp: ModuleType, arrays: Sequence[Any]) -> Any:
+        """Takes the array."""
+        value = arrays[0].reshape(self.rooms)
+        stops = [start + made for start, made in zip(self.starts, self.made, strict=True)]
+        taken = tuple(
+            slice(max(start, 0), max(stop, 0))
+            for start, stop in zip(self.starts, stops, strict=True)
+        )
+        borders = [
+            (min(max(-start, 0), made), min(max(stop - room, 0), made))
+            for start, stop, made, room in zip(
+                self.starts, stops, self.made, self.rooms, strict=True
+            )
+        ]
+        return xp.pad(value[taken], borders).reshape(self.shape)
+
+
+@final
+@dataclass(frozen=True)
+class Joined(Padding):
+    """Arrays one behind the other along a dimension, each right behind the values before it.
+
+    ``sizes`` are of the values along it, ``None`` for those that are given.
+    """
+
+    dim: int
+    rooms: tuple[int, ...]
+    sizes: tuple[int | None, ...]
+
+    def make(self, xp: ModuleType, arrays: Sequence[Any]) -> Any:
+        """Takes the arrays, and the sizes that are given."""
+        count = len(self.sizes)
+        values, given = arrays[:count], iter(arrays[count:])
+        sizes = [next(given).astype("int32") if size is None else size for size in self.sizes]
+        longest = max(sum(one.shape[self.dim] for one in values), self.rooms[self.dim])
+        shape = [longest if at == self.dim else size for at, size in enumerate(self.rooms)]
+        made = xp.zeros(shape, values[0].dtype)
+        first = xp.zeros((), "int32")
+        for value, size in zip(values, sizes, strict=True):
+            behind = longest - value.shape[self.dim]
+            wide = [(0, behind if at == self.dim else 0) for at in range(len(shape))]
+            shifted = xp.roll(xp.pad(value, wide), first, self.dim)
+            inside = _inside(xp, shape, self.dim, first, first + size)
+            made = xp.where(inside, shifted, made)
+            first = first + size
+        taken = tuple(slice(0, size) for size in self.rooms)
+        return made[taken]
+
+
+@final
+@dataclass(frozen=True)
+class Placed(Padding):
+    """Zeros of these ``rooms``, and the array at one place, from the end if it is below 0."""
+
+    dim: int
+    rooms: tuple[int, ...]
+    index: int
+
+    def make(self, xp: ModuleType, arrays: Sequence[Any]) -> Any:
+        """Takes the array, and the size of the dimension."""
+        array, size = arrays
+        first = self.index + (size.astype("int32") if self.index < 0 else 0)
+        inside = _inside(xp, self.rooms, self.dim, first, first + 1)
+        return xp.where(inside, xp.expand_dims(array, self.dim), xp.zeros((), array.dtype))
+
+
+@final
+@dataclass(frozen=True)
+class Border(Padding):
+    """Zeros, and negative infinity from a size on."""
+
+    room: int
+    dtype: str
+
+    def make(self, xp: ModuleType, arrays: Sequence[Any]) -> Any:
+        """Takes the size."""
+        inside = xp.arange(self.room, dtype="int32") < arrays[0].astype("int32")
+        return xp.where(inside, 0.0, -xp.inf).astype(self.dtype)
+
+
+def _strides(sizes: Sequence[Any]) -> list[Any]:
+    """Row-major strides of parts of these sizes, which may be numbers of the program."""
+    strides: list[Any] = []
+    step: Any = 1
+    for size in reversed(sizes):
+        strides.append(step)
+        step = step * size
+    return strides[::-1]
+
+
+@final
+@dataclass(frozen=True)
+class Compact(Padding):
+    """The values of an array one behind the other, and anything behind them.
+
+    ``sizes`` are those of its parts, ``None`` for those that are given.
+    """
+
+    rooms: tuple[int, ...]
+    sizes: tuple[int | None, ...]
+
+    def make(self, xp: ModuleType, arrays: Sequence[Any]) -> Any:
+        """Takes the array, and the sizes that are given."""
+        given = iter(arrays[1:])
+        sizes = [next(given).astype("int32") if size is None else size for size in self.sizes]
+        flat = arrays[0].reshape(-1)
+        left = xp.arange(flat.size, dtype="int32")
+        place = 0 * left
+        pairs = zip(sizes, _strides(self.rooms), self.rooms, strict=True)
+        for size, step, room in reversed(list(pairs)):
+            place = place + xp.minimum(left % size, room - 1) * step
+            left = left // size
+        return flat[place]
+
+
+@final
+@dataclass(frozen=True)
+class Spread(Padding):
+    """The inverse of ``Compact``: an array of ``shape`` with room of values that have none."""
+
+    rooms: tuple[int, ...]
+    sizes: tuple[int | None, ...]
+    shape: tuple[int, ...]
+
+    def make(self, xp: ModuleType, arrays: Sequence[Any]) -> Any:
+        """Takes the flat array, and the sizes that are given."""
+        given = iter(arrays[1:])
+        sizes = [next(given).astype("int32") if size is None else size for size in self.sizes]
+        place = xp.zeros(self.rooms, "int32")
+        for at, step in enumerate(_strides(sizes)):
+            shape = [-1 if dim == at else 1 for dim in range(len(self.rooms))]
+            place = place + xp.arange(self.rooms[at], dtype="int32").reshape(shape) * step
+        place = xp.minimum(place, arrays[0].size - 1)
+        return arrays[0][place].reshape(self.shape)
