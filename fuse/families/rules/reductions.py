@@ -63,7 +63,7 @@ def _top(call: Call) -> Results:
     return [tuple(made)] * 2
 
 
-@rule("_softmax", "_log_softmax")
+@rule("_softmax", "_log_softmax", "_safe_softmax")
 def _softmax(call: Call) -> Results:
     call.fill("self", "least", [call.given("dim")])
     return [call.axes_of("self")]
