@@ -39,6 +39,8 @@ from fuse.trace.spec import Layout, View, contiguous_strides
 Results = Sequence[Axes | None]
 Rule = Callable[["Call"], Results]
 """The axes of each result of a call's target, after what it fills and replaces."""
+NOWHERE = -1
+"""The place of an offset that never varies."""
 
 
 class Call:
@@ -174,9 +176,14 @@ class Call:
 
     def _replace(self, at: int, program: padding.Padding, slots: Sequence[int], axes: Axes) -> None:
         operand = self._operands[at]
-        made = self._draft.program(program, [operand], slots, operand.view.dtype, axes)
-        view, layout, _ = laid_out(axes, range(len(axes)), operand.view.dtype)
-        self._operands[at] = replace(operand, value=made, view=view, layout=layout, fresh=False)
+        dtype, offsets = operand.view.dtype, [self._offset(operand)]
+        made = self._draft.program(program, [operand], slots, dtype, axes, offsets)
+        view, layout, _ = laid_out(axes, range(len(axes)), dtype)
+        # It lies at the start of its own memory, whatever the recorded one's offset is.
+        self._operands[at] = Operand(made, view, layout, NOWHERE)
+
+    def _offset(self, operand: Operand) -> int | None:
+        return self.node.slot_of(operand.place)
 
     def replace(self, name: str, value: Any) -> None:
         """Another value of an argument that is no tensor."""
@@ -211,7 +218,7 @@ class Call:
         """Give an argument that was ``None`` a value: what a program makes of a part's size."""
         value = self._draft.program(program, [], [part.slot or 0], view.dtype, ((part,),))
         layout = Layout(view.dtype, (part.room,))
-        self._operands.append(Operand(value, view, layout, 0))
+        self._operands.append(Operand(value, view, layout, NOWHERE))
         self.replace(name, TensorArg(len(self._operands) - 1))
 
     def joined(self, dim: int, parts: Sequence[int]) -> Axes:
@@ -253,8 +260,9 @@ class Call:
         assert self._instead is not None
         program, parts, slots = self._instead
         operands = [self._operands[at] for at in parts]
-        draft = self._draft
-        return draft.node(program, operands, slots, outputs[0], self.node.source)
+        offsets = [self._offset(operand) for operand in operands]
+        source = self.node.source
+        return self._draft.node(program, operands, slots, outputs[0], source, offsets)
 
     # ---- carrying it out ------------------------------------------------------------------
 

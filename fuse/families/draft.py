@@ -136,13 +136,15 @@ class Draft:
         slots: Sequence[int],
         dtype: str,
         axes: Axes,
+        offsets: Sequence[int | None] = (),
     ) -> int:
-        """A value that a program makes; equal ones are made once."""
-        key = (program, tuple((one.value, one.view) for one in operands), tuple(slots))
+        """A value that a program makes; equal ones are made once. ``offsets`` as in ``node``."""
+        seen = tuple((one.value, one.view) for one in operands)
+        key = (program, seen, tuple(slots), tuple(offsets))
         if key not in self._known:
             view, layout, _ = laid_out(axes, range(len(axes)), dtype)
             output = Output(self.new(), view, layout)
-            self.nodes.append(self.node(program, operands, slots, output, ""))
+            self.nodes.append(self.node(program, operands, slots, output, "", offsets))
             self.values[output.value] = axes
             self._known[key] = output.value, axes
         return self._known[key][0]
@@ -159,9 +161,14 @@ class Draft:
         slots: Sequence[int],
         output: Output,
         source: str,
+        offsets: Sequence[int | None] = (),
     ) -> Node:
-        """The call of a program, with the sizes of these slots."""
+        """The call of a program, with the sizes of these slots.
+
+        ``offsets`` are the words of operands' offsets that vary, ``None`` for those that do not.
+        """
         places = range(1, 1 + len(slots))
+        behind = range(1 + len(slots), 1 + len(slots) + len(operands))
         values = tuple(TensorArg(at) for at in range(len(operands)))
         sizes = tuple(HostArg("int64", 0, False, place) for place in places)
         words = [self.trace.scalars + slot for slot in slots]
@@ -169,12 +176,19 @@ class Draft:
             padding.OPERATOR,
             padding.target_of(program),
             (values, sizes),
-            tuple(replace(one, place=0) for one in operands),
+            tuple(replace(one, place=at) for one, at in zip(operands, behind, strict=True)),
             (output,),
             (),
             (0,),
             source=source,
-            dynamic=tuple(zip(places, words, strict=True)),
+            dynamic=(
+                *zip(places, words, strict=True),
+                *(
+                    (at, slot)
+                    for at, slot in zip(behind, offsets, strict=False)
+                    if slot is not None
+                ),
+            ),
         )
 
     def factor(self, number: float) -> int:

@@ -178,6 +178,30 @@ def test_what_is_proven_runs_at_the_sizes_of_buckets(name: str) -> None:
     assert plans() > 0 and reasons() == {}
 
 
+BOTH: dict[str, Unary] = {
+    "sums of the last": lambda x: (x[:, -1].sum(0), x[:, -1].mean(), x[:, 1:].sum((0, 1))),
+    "losses of the last": lambda x: F.mse_loss(x[:, -1], x[:, 0] * 2),
+    "products of the last": lambda x: x[:, -1].t() @ x[:, 0],
+    "the last behind the first": lambda x: torch.cat([x[:, -1], x[:, 0] * 2]) + 0,
+    "the last of the last": lambda x: x[-1].sum(0) + x[-1, -1],
+    "drawn for the last": lambda x: (F.dropout(x[:, -1], 0.5) * 0).sum(0),
+}
+
+
+@pytest.mark.parametrize("name", BOTH)
+def test_what_begins_where_a_size_that_moves_ends(name: str) -> None:
+    """Its offset is a word of the trace, wherever it is read: by the call, or by what fills it."""
+    for batch, length in (*sizes.SIZES, *((batch + 1, length) for batch, length in sizes.SIZES)):
+        x = torch.randn(batch, length, 4, generator=torch.Generator().manual_seed(length))
+        expected, found = BOTH[name](x), BOTH[name](x.to(DEVICE))
+        pairs = (
+            zip(found, expected, strict=True) if isinstance(found, tuple) else [(found, expected)]
+        )
+        for one, other in pairs:
+            torch.testing.assert_close(one.cpu(), other, rtol=1e-4, atol=1e-5)
+    assert plans() > 0 and reasons() == {}
+
+
 REFUSED: dict[str, tuple[Unary, str]] = {
     "flipped": (lambda x: x.flip(1), r"aten::flip at .*test_families.py:\d+: no rule"),
     "sorted": (lambda x: x.sort(1).values, "aten::sort.*: it goes along a size that moves"),
