@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fuse.families.parts import Axes, size_of
+from fuse.families.parts import Axes, shape_of, size_of
 
 Steps = tuple[tuple[int, int], ...]
 """The size and the room of every part, outermost first."""
@@ -48,8 +48,4 @@ def with_room(value: np.ndarray, axes: Axes) -> np.ndarray:
     steps = steps_of(axes)
     whole = np.zeros([room for _, room in steps], value.dtype)
     whole[tuple(slice(size) for size, _ in steps)] = value.reshape([size for size, _ in steps])
-    shape = [1] * len(axes)
-    for at, axis in enumerate(axes):
-        for part in axis:
-            shape[at] *= part.room
-    return whole.reshape(shape)
+    return whole.reshape(shape_of(axes))

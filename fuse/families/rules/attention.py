@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from fuse.backends import padding
 from fuse.families.call import Call, Results
-from fuse.families.parts import Axes, Refused, moving, room_of, same, shape_of, simple, size_of
+from fuse.families.parts import (
+    Axes,
+    Refused,
+    broadcast,
+    moving,
+    room_of,
+    same,
+    shape_of,
+    simple,
+    size_of,
+)
 from fuse.families.rules.registry import rule
 from fuse.trace.spec import View
 
@@ -20,9 +30,13 @@ def _keys(call: Call) -> None:
         if len(axes) != 4 or moving(axes[-1:]) or heads:
             raise Refused("its heads move")
         call.fill(name, 0, [-2])
+    value = call.axes_of("value")
+    broadcast([query[:1], key[:1], value[:1]])
+    broadcast([key[-2:-1], value[-2:-1]])
     bias = call.operand("attn_bias")
     if bias is not None:
         axes = call.axes[bias]
+        broadcast([query[:3], axes[:-1]])
         if moving([key[-2]]) and not same(axes[-1], key[-2]):
             raise Refused("its mask is not of the keys' size")
         call.fill(bias, 0, [-2])
@@ -57,6 +71,9 @@ def _attention_backward(call: Call) -> Results:
     if call.given("grad_input_mask")[3]:
         raise Refused("its mask has a gradient")
     _keys(call)
+    query = call.axes_of("query")[:3]
+    broadcast([query, call.axes_of("grad_out")[:3], call.axes_of("out")[:3]])
+    broadcast([query, call.axes_of("logsumexp")])
     for name in ("grad_out", "out", "logsumexp"):
         call.fill(name, 0)
     call.replace("max_q", room_of(call.axes_of("query")[-2]))

@@ -9,6 +9,7 @@ from fuse.families.parts import (
     Axes,
     Part,
     Refused,
+    broadcast,
     fixed,
     marked,
     moving,
@@ -35,6 +36,7 @@ def _convolution(call: Call) -> Results:
 @rule("convolution_backward")
 def _convolution_backward(call: Call) -> Results:
     axes, places = call.axes_of("input"), _places(call)
+    broadcast([axes[:1], call.axes_of("grad_output")[:1]])
     call.fill("grad_output", 0)
     call.fill("input", 0)
     if places:

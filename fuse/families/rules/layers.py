@@ -31,7 +31,10 @@ def _product(left: str, right: str) -> Rule:
         call.fill(right, 0, [-2 if len(b) > 1 else -1])
         batch = broadcast([a[:-2], b[:-2]]) if len(b) > 1 else ()
         made = (*batch, *a[:-1][-1:], *(b[-1:] if len(b) > 1 else ()))
-        return [made]
+        return [broadcast([made, *added(call)])]
+
+    def added(call: Call) -> list[Axes]:
+        return [] if left == "self" else [call.axes_of("self")]
 
     return rule
 
@@ -60,9 +63,10 @@ def _layer_norm(call: Call) -> Results:
 @rule("native_layer_norm_backward", "_fused_rms_norm_backward")
 def _layer_norm_backward(call: Call) -> Results:
     axes, _ = _normalised(call)
-    for name in ("grad_out", "input", "mean", "rstd"):
-        if name in {argument.name for argument in call.schema}:
-            call.fill(name, 0)
+    names = {argument.name for argument in call.schema} & {"grad_out", "input", "mean", "rstd"}
+    broadcast([call.axes_of(name) for name in names])
+    for name in sorted(names):
+        call.fill(name, 0)
     weight = axes[len(axes) - len(call.given("normalized_shape")) :]
     return [axes, weight, weight]
 
@@ -78,6 +82,7 @@ def _group_norm(call: Call) -> Results:
 @rule("native_group_norm_backward")
 def _group_norm_backward(call: Call) -> Results:
     axes = _leading(call, "input", 1)
+    broadcast([call.axes_of(name)[:1] for name in ("grad_out", "input", "mean", "rstd")])
     call.replace("N", room_of(axes[0]))
     for name in ("grad_out", "input", "mean", "rstd"):
         call.fill(name, 0)
@@ -103,6 +108,8 @@ def _loss(neutral: float) -> Rule:
             return [axes]
         if one != other:
             raise Refused("its operands are of two shapes")
+        if call.optional("weight", None) is not None:
+            raise Refused("what it weighs has padding")
         call.fill("self", neutral)
         call.fill("target", neutral)
         if reduction == 1 and moving(axes):
@@ -114,7 +121,7 @@ def _loss(neutral: float) -> Rule:
 
 @rule("mse_loss_backward", "smooth_l1_loss_backward", "huber_loss_backward")
 def _loss_backward(call: Call) -> Results:
-    axes = broadcast([call.axes_of("self"), call.axes_of("target")])
+    axes = broadcast([call.axes_of(name) for name in ("grad_output", "self", "target")])
     if call.given("reduction") == 1 and moving(axes):
         call.scale(0, math.prod(map(room_of, axes)) / math.prod(map(size_of, axes)))
     return [axes]
@@ -125,6 +132,8 @@ def _nll(call: Call) -> Results:
     axes = call.axes_of("self")
     if moving(axes[1:2] if len(axes) > 1 else axes):
         raise Refused("the number of its classes moves")
+    if len(axes) > 1:
+        broadcast([(axes[0], *axes[2:]), call.axes_of("target")])
     call.fill("target", call.given("ignore_index"))
     whole = call.axes_of("target") if call.given("reduction") == 0 else ()
     return [whole, ()]
@@ -141,7 +150,7 @@ def _nll_backward(call: Call) -> Results:
 @rule("_thnn_fused_lstm_cell", "_thnn_fused_gru_cell")
 def _cell(call: Call) -> Results:
     """A recurrent cell: each example by itself."""
-    kept = _leading(call, 0, 1)[:1]
+    kept = _examples(call)
     return [_rest(kept, part.view.shape) for part in call.node.parts()]
 
 
@@ -149,11 +158,18 @@ def _cell(call: Call) -> Results:
 def _cell_backward(call: Call) -> Results:
     for at in range(len(call.axes)):
         call.fill(at, 0)
-    kept = _leading(call, 0, 1)[:1]
+    kept = _examples(call)
     return [
         _rest(kept if len(part.view.shape) > 1 else (), part.view.shape)
         for part in call.node.parts()
     ]
+
+
+def _examples(call: Call) -> Axes:
+    """The first axis of all operands but biases, which have no other that moves."""
+    return broadcast(
+        [_leading(call, at, 1)[:1] for at, one in enumerate(call.axes) if len(one) > 1]
+    )
 
 
 def _leading(call: Call, name: str | int, count: int) -> Axes:

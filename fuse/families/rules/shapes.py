@@ -5,6 +5,7 @@ from __future__ import annotations
 from fuse.backends import padding
 from fuse.families.call import Call, Results
 from fuse.families.parts import (
+    Axes,
     Refused,
     broadcast,
     fixed,
@@ -31,18 +32,25 @@ def _embedding(call: Call) -> Results:
 def _embedding_backward(call: Call) -> Results:
     if call.given("scale_grad_by_freq"):
         raise Refused("it counts indices")
+    grad = call.axes_of("grad_output")
+    broadcast([grad[:-1], call.axes_of("indices")])
     call.fill("grad_output", 0)
     call.fill("indices", 0)
-    return [(fixed(call.given("num_weights")), call.axes_of("grad_output")[-1])]
+    return [(fixed(call.given("num_weights")), grad[-1])]
+
+
+def _agree_beside(axes: Axes, others: Axes, dim: int) -> None:
+    """Raise ``Refused`` unless all dimensions but one are padded alike."""
+    for at, pair in enumerate(zip(axes, others, strict=True)):
+        if at != dim and moving(pair) and not same(*pair):
+            raise Refused("its operands have sizes that move in different ways")
 
 
 @rule("gather")
 def _gather(call: Call) -> Results:
     axes, index = call.axes_of("self"), call.axes_of("index")
     dim = call.given("dim") % max(len(axes), 1)
-    for at, (one, other) in enumerate(zip(axes, index, strict=True)):
-        if at != dim and not same(one, other) and moving([one, other]):
-            raise Refused("its operands have sizes that move in different ways")
+    _agree_beside(axes, index, dim)
     call.fill("index", 0)
     return [index]
 
@@ -51,10 +59,8 @@ def _gather(call: Call) -> Results:
 def _scatter_add(call: Call) -> Results:
     axes, index, src = (call.axes_of(name) for name in ("self", "index", "src"))
     dim = call.given("dim") % max(len(axes), 1)
-    for at, every in enumerate(zip(axes, index, src, strict=True)):
-        mine, *others = every
-        if not same(*others) or (at != dim and moving(every) and not same(mine, others[0])):
-            raise Refused("its operands have sizes that move in different ways")
+    broadcast([index, src])
+    _agree_beside(axes, index, dim)
     call.fill("index", 0)
     call.fill("src", 0)
     return [axes]
@@ -64,9 +70,8 @@ def _scatter_add(call: Call) -> Results:
 def _index_add(call: Call) -> Results:
     axes, source = call.axes_of("self"), call.axes_of("source")
     dim = call.given("dim") % max(len(axes), 1)
-    for at, (mine, other) in enumerate(zip(axes, source, strict=True)):
-        if at != dim and not same(mine, other):
-            raise Refused("its operands have sizes that move in different ways")
+    broadcast([source[dim : dim + 1], call.axes_of("index")])
+    _agree_beside(axes, source, dim)
     call.fill("index", 0)
     call.fill("source", 0)
     return [axes]

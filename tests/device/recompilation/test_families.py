@@ -202,6 +202,31 @@ def test_what_begins_where_a_size_that_moves_ends(name: str) -> None:
     assert plans() > 0 and reasons() == {}
 
 
+FLATTENED: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "losses": lambda x, y: F.mse_loss(x.flatten(0, 1), y),
+    "labels": lambda x, y: F.cross_entropy(x.flatten(0, 1), y.argmax(-1)),
+    "products": lambda x, y: x.flatten(0, 1).t() @ y,
+    "products added": lambda x, y: torch.addmm(y, x.flatten(0, 1), torch.eye(4, device=x.device)),
+    "added by index": lambda x, y: torch.zeros(4, 4, device=x.device).index_add(
+        0, y.argmax(-1), x.flatten(0, 1)),
+    "gathered": lambda x, y: x.flatten(0, 1).gather(1, y.argmax(-1)[:, None]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FLATTENED)
+def test_what_the_host_flattened_is_not_taken_for_what_the_device_did(name: str) -> None:
+    """Four rows of a moving length have padding behind each, and as many numbers behind all."""
+    for length in LENGTHS:
+        x, y = torch.randn(2, 4, length, 4, generator=torch.Generator().manual_seed(length))
+        y = y.flatten(0, 1)
+        given = x.requires_grad_(), x.detach().to(DEVICE).requires_grad_()
+        expected, found = (FLATTENED[name](one, y.to(one.device)) for one in given)
+        torch.testing.assert_close(found.cpu(), expected, rtol=1e-4, atol=1e-5)
+        expected.square().sum().backward()
+        found.square().sum().backward()
+        torch.testing.assert_close(given[1].grad.cpu(), given[0].grad, rtol=1e-4, atol=1e-5)
+
+
 REFUSED: dict[str, tuple[Unary, str]] = {
     "flipped": (lambda x: x.flip(1), r"aten::flip at .*test_families.py:\d+: no rule"),
     "sorted": (lambda x: x.sort(1).values, "aten::sort.*: it goes along a size that moves"),
