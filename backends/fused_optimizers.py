@@ -32,10 +32,11 @@ class FusedOptimizers(Generic[A]):
         unscaled: of a gradient and a scale, perhaps ``None``: their quotient in its own dtype.
         kept: of a new value, the old one and ``found_inf``, perhaps ``None``: the new one in the
             old one's dtype, or the old one where ``found_inf`` is 1.
-        adam: ``(ctx, decoupled, values, step, **numbers)``; parameter, gradient, average, average
-            of squares, and perhaps its maximum.
+        adam: ``(ctx, decoupled, values, counted, **numbers)``; parameter, gradient, average,
+            average of squares, and perhaps its maximum; ``counted`` is its step's.
         sgd: ``(ctx, values, **numbers)``; parameter, gradient, and with a momentum its buffer.
         adagrad: ``(ctx, values, step, **numbers)``; parameter, gradient, sum of squares.
+        counted: ``(ctx, steps, **numbers)``; what ``adam`` takes of each step.
     """
 
     unscaled: Callable[[A, A | None], A]
@@ -43,6 +44,7 @@ class FusedOptimizers(Generic[A]):
     adam: Callable[..., Sequence[A]]
     sgd: Callable[..., Sequence[A]]
     adagrad: Callable[..., Sequence[A]]
+    counted: Callable[..., Sequence[Any]]
 
     def register(self, rule: Register) -> None:
         """Give every overload its rule."""
@@ -70,9 +72,10 @@ class FusedOptimizers(Generic[A]):
         ) -> Result:
             unscaled = [self.unscaled(grad, grad_scale) for grad in grads]
             state = (averages, squares, maxima) if amsgrad else (averages, squares)
+            counted = self.counted(ctx, steps, **numbers)
             made = [
                 self.adam(ctx, decoupled, values, step, **numbers)
-                for step, *values in zip(steps, parameters, unscaled, *state, strict=True)
+                for step, *values in zip(counted, parameters, unscaled, *state, strict=True)
             ]
             moved, *states = self._settled(made, (parameters, *state), found_inf)
             states += [] if amsgrad else [list(maxima)]

@@ -99,4 +99,8 @@ def _adagrad(
     return parameter - rate * value / (np.sqrt(total) + eps), total
 
 
-FusedOptimizers(_unscaled, _kept, _adam, _sgd, _adagrad).register(rule)
+def _counted(ctx: RuleContext, steps: Sequence[Array], **numbers: object) -> Sequence[Array]:
+    return steps
+
+
+FusedOptimizers(_unscaled, _kept, _adam, _sgd, _adagrad, _counted).register(rule)
