@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 FORMAT = 1
@@ -45,6 +45,31 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True)
+class Transfer:
+    """A collective of a joined step, in the compiler's schedule.
+
+    Attributes:
+        kind: XLA's name, ``all-gather`` and so on.
+        nbytes: bytes of the whole array, all shards together.
+        ranks: devices of one group.
+        begins: seconds after the step's start.
+        takes: seconds that its bytes take at the links' peak.
+        exposed: seconds of these in which nothing is computed.
+    """
+
+    kind: str
+    nbytes: int
+    ranks: int
+    begins: float
+    takes: float
+    exposed: float
+
+    def ended(self, exposed: float) -> Transfer:
+        """The same, waited for."""
+        return replace(self, exposed=exposed)
+
+
+@dataclass(frozen=True, slots=True)
 class Held:
     """An array as it lies on the device: its text with the tiled layout, and bytes.
 
@@ -72,6 +97,8 @@ class Estimate:
         arguments, results: the arrays that go in and out, in order.
         temporary_bytes, alias_bytes, code_bytes: of its memory analysis.
         seconds: what compiling took.
+        transfers: the collectives of a joined step, in the order of their beginnings.
+        step_seconds: a joined step's time: computing, and what is exposed of the transfers.
     """
 
     error: str = ""
@@ -88,6 +115,8 @@ class Estimate:
     alias_bytes: int = 0
     code_bytes: int = 0
     seconds: float = 0.0
+    transfers: tuple[Transfer, ...] = ()
+    step_seconds: float = 0.0
 
     @property
     def peak_bytes(self) -> int:
@@ -119,7 +148,10 @@ class Estimate:
             arguments, results = (
                 tuple(Held(**one) for one in found.pop(name)) for name in ("arguments", "results")
             )
-            return Estimate(costs=costs, arguments=arguments, results=results, **found)
+            transfers = tuple(Transfer(**one) for one in found.pop("transfers", ()))
+            return Estimate(
+                costs=costs, arguments=arguments, results=results, transfers=transfers, **found
+            )
         except (TypeError, KeyError) as error:
             raise ValueError(f"a stored estimate of another shape: {error}") from error
 

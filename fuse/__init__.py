@@ -31,6 +31,8 @@ _PUBLIC = {
     "to_jax": "fuse.kernels.interchange",
     "from_jax": "fuse.kernels.interchange",
     "compile_for": "fuse.aot.report",
+    "compile_pod": "fuse.aot.pod",
+    "fake": "fuse.aot.fake",
 }
 __all__ = ["__version__", *_PUBLIC]
 

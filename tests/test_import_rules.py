@@ -45,7 +45,7 @@ LEVELS = (
 )
 LEVEL = {part: level for level, parts in enumerate(LEVELS) for part in parts}
 TOGETHER = ({"errors", "config", "versions"},)
-JAX = ("fuse.backends.xla", "fuse.kernels", "fuse.torch_tpu")
+JAX = ("fuse.backends.fake", "fuse.backends.xla", "fuse.kernels", "fuse.torch_tpu")
 CPU = "fuse.backends.xla.cpu"
 FACE = "fuse"  # fuse/__init__.py: it loads its names lazily, so anybody may import it
 

@@ -219,6 +219,11 @@ def _start() -> None:
         function()
 
 
+def is_fake() -> bool:
+    """Whether the device has been started and holds no data: shapes only."""
+    return is_initialised() and engine().backend.name == "fake"
+
+
 def bound_uncompiled(native: Core, instance: Engine) -> None:
     """Tell the core which calls may run uncompiled, as the engine has it now."""
     native.set_tier(config.TIERS.index(instance.tier))

@@ -26,6 +26,7 @@ class Native(Protocol):
         timeout: timedelta,
         name: str,
         ranks: list[int],
+        simulated: bool,
         callbacks: Callbacks,
         /,
     ) -> Backend: ...

@@ -8,8 +8,11 @@ import sys
 from datetime import timedelta
 from typing import Any
 
+import torch.distributed as dist
+
 from fuse.device import lazy
 from fuse.distributed import native, runtime
+from fuse.distributed.fake import FakePrograms
 from fuse.trace.source import user_line
 
 
@@ -28,10 +31,12 @@ def create(options: Any) -> Any:
 def _make(store: Any, rank: int, size: int, timeout: timedelta, name: str, ranks: list[int]) -> Any:
     module = native.load()
     _tell_peers_at_exit()
-    if not ranks and runtime.may_be_needed():
+    fake = lazy.is_fake()
+    store = dist.HashStore() if fake else store  # PyTorch's FakeStore can nothing but be passed on
+    if not ranks and not fake and runtime.may_be_needed():
         runtime.start(store, rank, size, timeout)
     callbacks = Callbacks(size, ranks)
-    return module.make_group(store, rank, size, timeout, name, ranks, callbacks)
+    return module.make_group(store, rank, size, timeout, name, ranks, fake, callbacks)
 
 
 class Callbacks:
@@ -43,7 +48,7 @@ class Callbacks:
         """
         self.size = size
         self._ranks = ranks
-        self._programs: runtime.Programs | None = None
+        self._programs: runtime.Programs | FakePrograms | None = None
 
     def values(self) -> Any:
         """The native core's table of functions; starts the device."""
@@ -51,6 +56,8 @@ class Callbacks:
 
     def line(self) -> str:
         """The user's line that calls."""
+        if lazy.is_fake():
+            lazy.core().cut("synchronize")  # chunks and calls in the order of the program
         return user_line()
 
     def uses_runtime(self) -> bool:
@@ -60,7 +67,8 @@ class Callbacks:
     def run(self, *call: Any) -> list[Any]:
         """Carry a call out by JAX's runtime; the targets' arrays: see ``Programs.run``."""
         if self._programs is None:
-            self._programs = runtime.Programs(self._ranks or range(self.size))
+            kind = FakePrograms if lazy.is_fake() else runtime.Programs
+            self._programs = kind(self._ranks or range(self.size))
         return self._programs.run(runtime.Call(*call))
 
     def split(

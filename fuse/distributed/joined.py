@@ -26,8 +26,8 @@ from fuse.distributed import agreement, runtime
 from fuse.errors import FuseError, describe
 
 if TYPE_CHECKING:
-    from fuse.backends.xla.ranks.joined import Part, Spec
     from fuse.backends.xla.ranks.programs import Form
+    from fuse.backends.xla.ranks.step import Part, Spec
     from fuse.engine.engine import Engine
     from fuse.engine.runnable import Runnable
 
@@ -37,7 +37,7 @@ class Captured:
     """A step that has run: its program, and with ``keep`` what this rank gave it and got.
 
     Attributes:
-        program: ``fuse.backends.xla.ranks.joined.Joined``.
+        program: ``fuse.backends.xla.ranks.step.Joined``.
         digest: equal on all ranks whose steps are the same program.
         words: the packed numbers of each chunk, uint32[n, 2].
         given: arrays, one for each of the program's inputs.
@@ -69,24 +69,31 @@ def capture(step: Callable[[], object], keep: bool = False, copy: bool = True) -
             what no program of all ranks can hold.
     """
     core, engine = lazy.core(), lazy.engine()
-    against = obstacle()
-    if against:
-        raise FuseError(against)
-    core.cut("synchronize")
-    engine.wait()
-    recording = _Recording(engine, keep, copy)
-    engine.inspector, engine.results, runtime.watcher = (
-        recording.before,
-        recording.after,
-        recording.called,
-    )
+    recording = begin(keep, copy)
     try:
         step()
         core.cut("synchronize")
         engine.wait()
     finally:
-        engine.inspector = engine.results = runtime.watcher = None
+        recording.stop()
     return recording.finish()
+
+
+def begin(keep: bool = False, copy: bool = True) -> Recording:
+    """Write down from now on what runs, as ``capture`` does, until the recording is stopped."""
+    core, engine = lazy.core(), lazy.engine()
+    against = obstacle()
+    if against:
+        raise FuseError(against)
+    core.cut("synchronize")
+    engine.wait()
+    recording = Recording(engine, keep, copy)
+    engine.inspector, engine.results, runtime.watcher = (
+        recording.before,
+        recording.after,
+        recording.called,
+    )
+    return recording
 
 
 def obstacle() -> str:
@@ -144,11 +151,11 @@ def agreed(captured: Captured, group: dist.ProcessGroup | None = None) -> None:
     agreement.agree(captured.program, captured.digest, group)
 
 
-class _Recording:
-    """What has run so far. Arrays are held until the end, so that no two have one identity."""
+class Recording:
+    """What has run since ``begin``. Arrays are held to the end: no two may have one identity."""
 
     def __init__(self, engine: Engine, keep: bool, copy: bool) -> None:
-        self._forms = importlib.import_module("fuse.backends.xla.ranks.joined")
+        self._forms = importlib.import_module("fuse.backends.xla.ranks.step")
         self._engine, self._keep, self._copy = engine, keep, copy
         self._lock = threading.Lock()
         self._arrays: dict[int, tuple[int, Any]] = {}
@@ -159,7 +166,12 @@ class _Recording:
         self._words: list[bytes] = []
         self._refused = ""
 
+    def stop(self) -> None:
+        """Write down no more."""
+        self._engine.inspector = self._engine.results = runtime.watcher = None
+
     def before(self, runnable: Runnable, leaves: Sequence[Any], scalars: bytes) -> None:
+        """A plan is about to run on these arrays and packed numbers."""
         trace = runnable.plan.trace
         with self._lock:
             layouts = [(leaf.layout.shape, leaf.layout.dtype) for leaf in trace.leaves]
@@ -169,12 +181,14 @@ class _Recording:
             self._words.append(scalars)
 
     def after(self, results: Sequence[Any]) -> None:
+        """It has made these arrays."""
         with self._lock:
             at = max(i for i, part in enumerate(self._parts) if isinstance(part.what, Chunk))
             made = tuple(map(self._made, results))
             self._parts[at] = replace(self._parts[at], makes=made)
 
     def called(self, form: Form, sources: Sequence[Any], results: Sequence[Any]) -> None:
+        """A collective has been carried out."""
         whole = not any(isinstance(source, torch.Tensor) for source in sources)
         if not whole or form.kind in ("scatter", "gather", "reduce") or not sources:
             self._refused = form.kind  # said at the end: the call itself is all right
@@ -221,8 +235,16 @@ class _Recording:
                     "leave it out of the step",
                 )
             )
+        consumed = {
+            value
+            for value, array in self._arrays.values()
+            if value in self._inputs and _is_consumed(array)
+        }
         kept = self._alive()
-        parts, inputs = _in_order(self._parts, list(self._inputs.items()))
+        # A fake run is one thread's, and keeps the program's order.
+        parts = self._parts if lazy.is_fake() else _in_order(self._parts, set(self._inputs))
+        order = dict.fromkeys(value for part in parts for value in part.reads)
+        inputs = [(value, self._inputs[value]) for value in order if value in self._inputs]
         numbers: dict[int, int] = {value: at for at, (value, _) in enumerate(inputs)}
         for part in parts:
             for value in part.makes:
@@ -239,6 +261,7 @@ class _Recording:
             ),
             tuple((numbers[value], spec) for value, spec in inputs),
             tuple(value for value, _ in outputs),
+            donated=tuple(sorted(numbers[value] for value in consumed)),
         )
         words = tuple(np.frombuffer(one, np.uint32).reshape(-1, 2).copy() for one in self._words)
         return Captured(
@@ -265,12 +288,10 @@ class _Recording:
         return found
 
 
-def _in_order(
-    parts: list[Part], inputs: list[tuple[int, Spec]]
-) -> tuple[list[Part], list[tuple[int, Spec]]]:
+def _in_order(parts: list[Part], inputs: set[int]) -> list[Part]:
     """Chunks as soon as what they read is there, collectives where nothing else can go on: alike
-    on all ranks, whichever thread was faster. Inputs in the order of first use."""
-    known = {value for value, _ in inputs}
+    on all ranks, whichever thread was faster."""
+    known = set(inputs)
     queues = [
         [part for part in parts if isinstance(part.what, Chunk) is chunk] for chunk in (True, False)
     ]
@@ -280,9 +301,7 @@ def _in_order(
         part = queue.pop(0)
         known.update(part.makes)
         done.append(part)
-    specs = dict(inputs)
-    order = dict.fromkeys(value for part in done for value in part.reads if value in specs)
-    return done, [(value, specs[value]) for value in order]
+    return done
 
 
 def _is_consumed(array: Any) -> bool:

@@ -43,7 +43,10 @@ def _serve_both(config: Any) -> None:
     def __init__(self: Any, backend: Any) -> None:
         original(self, backend)
         found = self.device_backend_map
-        if str(backend) == _UNDEFINED and "tpu" in found:
+        if lazy.is_fake():
+            # PyTorch's own group of ranks that are not there tells nobody what was called.
+            self.device_backend_map = dict.fromkeys(("cpu", "tpu"), dist.Backend(NAME))
+        elif str(backend) == _UNDEFINED and "tpu" in found:
             used = found if lazy.is_initialised() else {}
             self.device_backend_map = {"cpu": dist.Backend("gloo"), **used}
 

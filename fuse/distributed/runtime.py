@@ -42,7 +42,7 @@ def is_used() -> bool:
     device."""
     backend = lazy.engine().backend
     if backend.name != "xla":
-        return False
+        return lazy.is_fake()
     chosen = config.collectives()
     return chosen == "xla" or (chosen == "auto" and not backend.shares_host_memory())
 
@@ -174,6 +174,12 @@ class Call(NamedTuple):
     most: int
 
 
+def flat(tensor: torch.Tensor, dtype: str) -> np.ndarray:
+    """A flat CPU tensor as NumPy's, of the dtype that PyTorch calls so."""
+    raw = tensor.view(torch.uint8).numpy() if tensor.numel() else np.empty(0, np.uint8)
+    return raw.view(dtype)
+
+
 class Programs:
     """The collectives of one group as programs of the runtime."""
 
@@ -212,8 +218,7 @@ class Programs:
     @staticmethod
     def _flat(source: Any, dtype: str) -> Any:
         if isinstance(source, torch.Tensor):
-            raw = source.view(torch.uint8).numpy() if source.numel() else np.empty(0, np.uint8)
-            return raw.view(dtype)
+            return flat(source, dtype)
         return lazy.engine().backend.alone(source).reshape(-1)
 
     @staticmethod

@@ -1,16 +1,16 @@
-"""A step with its collectives as one SPMD program: what all ranks run together, where they agree.
-
-Parts are chunks and collectives in an order in which each follows what it reads. Every value of a
-rank is one shard of an array ``[ranks, ...]``, so ranks need not have equal values, only programs.
+"""A step of all ranks, lowered: every value of a rank is one shard of an array ``[ranks, ...]``, so
+ranks need not have equal values, only programs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import Final
 
 import jax
 import numpy as np
+from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from fuse.backends.base import Chunk
@@ -20,61 +20,14 @@ from fuse.backends.xla.horizontal_packing import HorizontalPacking
 from fuse.backends.xla.platform import Platform
 from fuse.backends.xla.products import joined_products
 from fuse.backends.xla.program import emit_chunk
-from fuse.backends.xla.ranks.programs import AXIS, Form, program
+from fuse.backends.xla.ranks.programs import AXIS, Form, groups_of, program
+from fuse.backends.xla.ranks.step import Joined
+from fuse.backends.xla.ranks.unpack import unpacked
 from fuse.backends.xla.schedule import ordered
-from fuse.trace.node import Node
 
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A chunk, or a collective; ``reads`` and ``makes`` are values of the whole step.
-
-    ``shapes`` are those of the results of a collective, whose program has them flat.
-    """
-
-    what: Chunk | Form
-    reads: tuple[int, ...]
-    makes: tuple[int, ...]
-    shapes: tuple[tuple[int, ...], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Spec:
-    """An array that the step takes: shape, and NumPy's name of the dtype."""
-
-    shape: tuple[int, ...]
-    dtype: str
-
-
-@dataclass(frozen=True, slots=True)
-class Joined:
-    """A step as one program.
-
-    Attributes:
-        parts: chunks and collectives, in order.
-        inputs: values from before the step and what they are, in the order of first use.
-        outputs: values that are still there after it, ascending.
-        shapes: where a value is the next step's input, the shape that it has there, which may be
-            another than it was made with.
-    """
-
-    parts: tuple[Part, ...]
-    inputs: tuple[tuple[int, Spec], ...]
-    outputs: tuple[int, ...]
-    shapes: tuple[tuple[int, tuple[int, ...]], ...] = ()
-
-    @property
-    def nodes(self) -> tuple[Node, ...]:
-        """The operations of all chunks."""
-        return tuple(node for part in self.chunks() for node in part.nodes)
-
-    def chunks(self) -> list[Chunk]:
-        """The chunks, in order."""
-        return [part.what for part in self.parts if isinstance(part.what, Chunk)]
-
-    def forms(self) -> list[Form]:
-        """The collectives, in order."""
-        return [part.what for part in self.parts if isinstance(part.what, Form)]
+AHEAD: Final = 2
+"""Chunks that may still run when a gather begins. Without a bound all of a model's parameters would
+be gathered first, and what is gathered again for the backward pass would be kept instead."""
 
 
 def function(
@@ -86,7 +39,7 @@ def function(
     emitted = [
         _emitted(part.what, platform, decompositions)
         if isinstance(part.what, Chunk)
-        else program(replace(part.what, ranks=ranks, split_sums=platform.name == "cpu"))
+        else program(_form(part.what, platform, ranks))
         for part in joined.parts
     ]
     chunks = len(joined.chunks())
@@ -95,18 +48,42 @@ def function(
         words = iter([one[0] for one in arrays[:chunks]])
         known = [value for value, _ in joined.inputs]
         values = dict(zip(known, (one[0] for one in arrays[chunks:]), strict=True))
+        brought: set[int] = set()
+        ends: list[jax.Array] = []  # a result of each chunk that computes with what was moved
         for part, call in zip(joined.parts, emitted, strict=True):
             given = [values[value] for value in part.reads]
             if isinstance(part.what, Chunk):
                 made = list(call(next(words), *given))
+                if made and not brought.isdisjoint(part.reads):
+                    ends.append(min(made, key=lambda one: one.size))
             else:
-                flat = call(*(one.reshape(-1) for one in given))
-                made = [one.reshape(to) for one, to in zip(flat, part.shapes, strict=True)]
+                brought.update(part.makes)
+                if part.what.kind == "all_gather" and len(ends) >= AHEAD:
+                    given, _ = lax.optimization_barrier((given, ends[-AHEAD]))
+                moved = call(*(_sent(part.what, one) for one in given))
+                made = [one.reshape(to) for one, to in zip(moved, part.shapes, strict=True)]
             values.update(zip(part.makes, made, strict=True))
         values.update({value: values[value].reshape(to) for value, to in joined.shapes})
         return [values[value][None] for value in joined.outputs]
 
     return run
+
+
+def _sent(form: Form, array: jax.Array) -> jax.Array:
+    """An array as a collective takes it: flat, or in rows and of its dtype."""
+    if not form.rows:
+        return array.reshape(-1)
+    return array.reshape(array.shape or (1,)).astype(form.dtype)
+
+
+def _form(form: Form, platform: Platform, ranks: int) -> Form:
+    """A collective as one of all ranks of the program."""
+    return replace(
+        form,
+        ranks=len(form.members) or ranks,
+        split_sums=platform.name == "cpu",
+        groups=groups_of(form.members, ranks) if form.members else (),
+    )
 
 
 def _emitted(
@@ -123,8 +100,13 @@ def lowered(
     platform: Platform,
     decompositions: Decompositions,
     devices: Sequence[jax.Device],
+    donate: bool = False,
 ) -> jax.stages.Lowered:
-    """What ``jax.jit`` lowers the step to, for these devices in the order of their ranks."""
+    """What ``jax.jit`` lowers the step to, for these devices in the order of their ranks.
+
+    With ``donate`` a call consumes the inputs that the step has consumed.
+    """
+    joined = unpacked(joined)
     ranks = len(devices)
     mesh = Mesh(np.array(devices), (AXIS,))
     spec = PartitionSpec(AXIS)
@@ -145,4 +127,9 @@ def lowered(
             jax.ShapeDtypeStruct((ranks, *one.shape), one.dtype, sharding=sharding)
             for _, one in joined.inputs
         ]
-        return jax.jit(mapped, out_shardings=sharding).lower(*given)
+        chunks = len(joined.chunks())
+        consumed = [
+            chunks + at for at, (value, _) in enumerate(joined.inputs) if value in joined.donated
+        ]
+        jitted = jax.jit(mapped, out_shardings=sharding, donate_argnums=consumed if donate else ())
+        return jitted.lower(*given)

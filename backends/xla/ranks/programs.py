@@ -33,6 +33,9 @@ class Form:
         sources: elements of each source, of the root's where only that has any.
         dtype: of all of them.
         split_sums: a reduction's shares are exchanged and added up by each rank, not by XLA.
+        members: which ranks of a joined step are this rank's group, in order; none: all are.
+        groups: every such group of the joined step, each rank in one; none: all are one.
+        rows: sources are not flat: they are gathered, or scattered, along their first dimension.
     """
 
     kind: str
@@ -43,16 +46,33 @@ class Form:
     sources: tuple[int, ...]
     dtype: str
     split_sums: bool = False
+    members: tuple[int, ...] = ()
+    groups: tuple[tuple[int, ...], ...] = ()
+    rows: bool = False
 
 
 def program(form: Form) -> Callable[..., list[Array]]:
     """The function of one rank's flat sources; runs under ``shard_map`` over ``AXIS``."""
-    return functools.partial(_KINDS[form.kind], form)
+    return functools.partial((_OF_ROWS if form.rows else _KINDS)[form.kind], form)
 
 
-def _everybodys(value: Array) -> Array:
+def _groups(form: Form) -> list[list[int]] | None:
+    """The groups as JAX takes them; ``None`` where there is one."""
+    return [list(group) for group in form.groups] or None
+
+
+def _own_rank(form: Form) -> Array:
+    """This rank's number in its group."""
+    if not form.groups:
+        return lax.axis_index(AXIS)
+    places = {rank: at for group in form.groups for at, rank in enumerate(group)}
+    table = [places[rank] for rank in range(len(places))]
+    return jnp.asarray(table, jnp.int32)[lax.axis_index(AXIS)]
+
+
+def _everybodys(form: Form, value: Array) -> Array:
     """All ranks' elements, of shape ``[ranks, elements]``."""
-    rows: Array = lax.all_gather(value, AXIS)
+    rows: Array = lax.all_gather(value, AXIS, axis_index_groups=_groups(form))
     return rows
 
 
@@ -106,20 +126,21 @@ def _all_reduce(form: Form, *sources: Array) -> list[Array]:
 def _reduced_everywhere(form: Form, source: Array) -> Array:
     known = _OF_XLA.get(form.reduction)
     if known is None or source.dtype == jnp.bool_:
-        return _reduced(form, _everybodys(source))
-    return _averaged(form, known(source, AXIS))
+        return _reduced(form, _everybodys(form, source))
+    return _averaged(form, known(source, AXIS, axis_index_groups=_groups(form)))
 
 
 def _broadcast(form: Form, *sources: Array) -> list[Array]:
     """A sum of the root's bits and zeros: what XLA moves without gathering it n times."""
-    mine = lax.axis_index(AXIS) == form.root
+    mine = _own_rank(form) == form.root
     found = []
     for source in sources:
         bits = _bits(source)
         if bits is None:
-            found.append(_everybodys(source)[form.root])
+            found.append(_everybodys(form, source)[form.root])
             continue
-        sent = lax.psum(jnp.where(mine, bits, jnp.zeros_like(bits)), AXIS)
+        shares = jnp.where(mine, bits, jnp.zeros_like(bits))
+        sent = lax.psum(shares, AXIS, axis_index_groups=_groups(form))
         found.append(_from_bits(sent, source.dtype))
     return found
 
@@ -145,19 +166,21 @@ def _from_bits(bits: Array, dtype: jax.typing.DTypeLike) -> Array:
 def _all_gather(form: Form, *sources: Array) -> list[Array]:
     found: list[Array] = []
     for source in sources:
-        rows = _everybodys(source)
+        rows = _everybodys(form, source)
         found += [rows.reshape(-1)] if form.parts == 1 else list(rows)
     return found
 
 
 def _scatter(form: Form, *sources: Array) -> list[Array]:
-    rows = _exchanged(jnp.stack(sources))
+    rows = _exchanged(form, jnp.stack(sources))
     return [rows[form.root]]
 
 
-def _exchanged(rows: Array) -> Array:
+def _exchanged(form: Form, rows: Array) -> Array:
     """Row r of this rank goes to rank r: what comes back is each rank's row for this one."""
-    found: Array = lax.all_to_all(rows, AXIS, split_axis=0, concat_axis=0, tiled=True)
+    found: Array = lax.all_to_all(
+        rows, AXIS, split_axis=0, concat_axis=0, tiled=True, axis_index_groups=_groups(form)
+    )
     return found
 
 
@@ -166,16 +189,64 @@ def _reduce_scatter(form: Form, *sources: Array) -> list[Array]:
     for at in range(0, len(sources), form.parts):
         rows = jnp.concatenate(sources[at : at + form.parts]).reshape(form.ranks, -1)
         if form.reduction in ("sum", "avg") and not form.split_sums and rows.dtype != jnp.bool_:
-            share = _averaged(form, lax.psum_scatter(rows, AXIS, scatter_dimension=0))
+            summed = lax.psum_scatter(
+                rows, AXIS, scatter_dimension=0, axis_index_groups=_groups(form)
+            )
+            share = _averaged(form, summed)
         else:
-            share = _reduced(form, _exchanged(rows))
+            share = _reduced(form, _exchanged(form, rows))
         found.append(share)
     return found
 
 
 def _all_to_all(form: Form, *sources: Array) -> list[Array]:
     """A row for each rank, all as long as the longest: who asked cuts them."""
-    return [_exchanged(sources[0].reshape(form.ranks, -1)).reshape(-1)]
+    return [_exchanged(form, sources[0].reshape(form.ranks, -1)).reshape(-1)]
+
+
+def _gather_rows(form: Form, *sources: Array) -> list[Array]:
+    groups = _groups(form)
+    return [lax.all_gather(one, AXIS, axis_index_groups=groups, tiled=True) for one in sources]
+
+
+def _scatter_rows(form: Form, *sources: Array) -> list[Array]:
+    if form.reduction not in ("sum", "avg") or form.split_sums or form.dtype == "bool":
+        flat = _reduce_scatter(form, *(one.reshape(-1) for one in sources))
+        return [share.reshape(-1, *one.shape[1:]) for share, one in zip(flat, sources, strict=True)]
+    found = []
+    for one in sources:
+        summed = lax.psum_scatter(
+            one, AXIS, scatter_dimension=0, axis_index_groups=_groups(form), tiled=True
+        )
+        found.append(_averaged(form, summed))
+    return found
+
+
+_OF_ROWS: Final[dict[str, Callable[..., list[Array]]]] = {
+    "all_reduce": _all_reduce,
+    "all_gather": _gather_rows,
+    "reduce_scatter": _scatter_rows,
+}
+
+
+def groups_of(members: tuple[int, ...], ranks: int) -> tuple[tuple[int, ...], ...]:
+    """All groups of the kind of which ``members``, rank 0's, are one: its translates.
+
+    So a mesh of rank numbers in rows has them, along any of its dimensions. Empty where the members
+    are all ranks; raises ``ValueError`` where the translates do not tile them.
+    """
+    if len(members) == ranks:
+        return ()
+    left = set(range(ranks))
+    groups: list[tuple[int, ...]] = []
+    while left:
+        first = min(left)
+        group = tuple(first + member - members[0] for member in members)
+        if not left.issuperset(group):
+            raise ValueError(f"the ranks {list(members)} are no part of a mesh of {ranks}")
+        left.difference_update(group)
+        groups.append(group)
+    return tuple(groups)
 
 
 _KINDS: Final[dict[str, Callable[..., list[Array]]]] = {

@@ -20,8 +20,9 @@ from fuse.backends.decomposed import Decompositions
 from fuse.backends.functions import is_function
 from fuse.backends.xla import dispatch
 from fuse.backends.xla.platform import Platform
-from fuse.backends.xla.ranks.joined import Joined, lowered
+from fuse.backends.xla.ranks.joined import lowered
 from fuse.backends.xla.ranks.programs import AXIS, Form, program
+from fuse.backends.xla.ranks.step import Joined
 from fuse.backends.xla.rules.registry import RULES
 
 MOST_PROGRAMS = 1024

@@ -185,25 +185,36 @@ def sums(program: Program) -> Sums:
     return found
 
 
+def sums_of(program: Program, one: Instruction) -> Sums:
+    """The costs of one instruction, and of what it calls."""
+    found = Sums([], Counter())
+    _add(program, one, 1, found)
+    return found
+
+
 def _walk(program: Program, name: str, times: int, found: Sums) -> None:
     for one in program.computations.get(name, ()):
-        called = _CALLED.findall(one.line)
-        cycles = one.cycles
-        if cycles is not None:
-            nodes = tuple(sorted(_nodes(program, one, called)))
-            found.costs.append(Cost(one.name, one.opcode, cycles * times, one.node, nodes))
-        elif one.opcode == "while":
-            trips = _trips(program, one)
-            found.unknown_loops += trips is None
-            for computation in called:
-                _walk(program, computation, times * (trips or 1), found)
-        elif one.opcode == "conditional":
-            _walk_branches(program, one, times, found)
-        elif one.opcode in ("call", "async-start"):
-            for computation in called:
-                _walk(program, computation, times, found)
-        elif one.opcode not in FREE and not _FREE_CALLS.search(one.line):
-            found.unestimated[_kind(one)] += 1
+        _add(program, one, times, found)
+
+
+def _add(program: Program, one: Instruction, times: int, found: Sums) -> None:
+    called = _CALLED.findall(one.line)
+    cycles = one.cycles
+    if cycles is not None:
+        nodes = tuple(sorted(_nodes(program, one, called)))
+        found.costs.append(Cost(one.name, one.opcode, cycles * times, one.node, nodes))
+    elif one.opcode == "while":
+        trips = _trips(program, one)
+        found.unknown_loops += trips is None
+        for computation in called:
+            _walk(program, computation, times * (trips or 1), found)
+    elif one.opcode == "conditional":
+        _walk_branches(program, one, times, found)
+    elif one.opcode in ("call", "async-start"):
+        for computation in called:
+            _walk(program, computation, times, found)
+    elif one.opcode not in FREE and not _FREE_CALLS.search(one.line):
+        found.unestimated[_kind(one)] += 1
 
 
 def _trips(program: Program, loop: Instruction) -> int | None:

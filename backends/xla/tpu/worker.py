@@ -7,6 +7,7 @@ The compiler may abort its process, or take for ever, so it has one of its own: 
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any, Final
 
 import jax
@@ -21,11 +22,13 @@ from fuse.backends.xla.backend import surroundings
 from fuse.backends.xla.executable import stored
 from fuse.backends.xla.lowering import lowered
 from fuse.backends.xla.ranks import joined
-from fuse.backends.xla.ranks.joined import Joined
+from fuse.backends.xla.ranks.step import Joined
 from fuse.backends.xla.rules.registry import RULES
 from fuse.backends.xla.tpu import hlo
+from fuse.backends.xla.tpu.links import LINKS, Slice
 from fuse.backends.xla.tpu.platform import TpuPlatform
 from fuse.backends.xla.tpu.targets import TargetName, parse
+from fuse.backends.xla.tpu.timeline import Timeline
 
 ERROR_LENGTH: Final = 2000
 
@@ -46,6 +49,7 @@ class Compiler:
 
     def __init__(self, target: TargetName) -> None:
         self.devices = topology(target).devices
+        self.machine = target.generation.machine
         self.platform = TpuPlatform()
         self.decompositions = Decompositions(lambda name: name in RULES or is_function(name))
 
@@ -82,10 +86,26 @@ class Compiler:
     def compile_joined(self, step: Joined, variant: Variant) -> tuple[Estimate, bytes]:
         """The same of a step of several ranks, for all devices of the target."""
         started = time.perf_counter()
-        program = joined.lowered(step, self.platform, self.decompositions, self.devices)
+        ranks = max((1 + max(form.members, default=-1) for form in step.forms()), default=0)
+        if ranks not in (0, len(self.devices)):
+            raise ValueError(
+                f"the step has {ranks} ranks, and the target {len(self.devices)} devices"
+            )
+        program = joined.lowered(
+            step, self.platform, self.decompositions, self.devices, donate=True
+        )
         with jax.enable_x64(True):
             compiled = program.compile(self.platform.options(program))
-        return estimate(compiled, time.perf_counter() - started), b""
+        found = estimate(compiled, time.perf_counter() - started)
+        timeline = self.timeline(compiled.as_text())
+        step = timeline.now
+        return replace(found, transfers=tuple(timeline.transfers), step_seconds=step), b""
+
+    def timeline(self, text: str) -> Timeline:
+        """When an optimised program of all devices computes and sends."""
+        places = tuple(tuple(device.coords) for device in self.devices)
+        links = LINKS[self.machine.name]
+        return Timeline(hlo.parse(text), self.machine, Slice(links, places))
 
 
 def estimate(compiled: Any, seconds: float) -> Estimate:

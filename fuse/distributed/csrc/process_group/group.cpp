@@ -22,12 +22,15 @@ Group::Group(
     std::chrono::milliseconds timeout,
     std::string name,
     std::vector<int64_t> ranks,
+    bool simulated,
     py::object callbacks)
     : Backend(rank, size),
       options_(c10::make_intrusive<GroupOptions>(timeout)),
       store_(store),
       name_(name),
-      runner_(std::make_shared<Runner>(store, rank, size, name, timeout, std::move(callbacks))) {
+      runner_(
+          std::make_shared<Runner>(
+              store, rank, size, name, timeout, simulated, std::move(callbacks))) {
   options_->group_name = std::move(name);
   options_->global_ranks_in_group.assign(ranks.begin(), ranks.end());
 }

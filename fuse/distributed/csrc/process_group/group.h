@@ -25,6 +25,7 @@ class Group final : public c10d::Backend {
       std::chrono::milliseconds timeout,
       std::string name,
       std::vector<int64_t> ranks,
+      bool simulated,
       py::object callbacks);
   ~Group() override;
 

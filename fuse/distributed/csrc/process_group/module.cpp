@@ -14,9 +14,17 @@ c10::intrusive_ptr<Group> make_group(
     std::chrono::milliseconds timeout,
     std::string name,
     std::vector<int64_t> ranks,
+    bool simulated,
     py::object callbacks) {
   return c10::make_intrusive<Group>(
-      store, rank, size, timeout, std::move(name), std::move(ranks), std::move(callbacks));
+      store,
+      rank,
+      size,
+      timeout,
+      std::move(name),
+      std::move(ranks),
+      simulated,
+      std::move(callbacks));
 }
 
 } // namespace

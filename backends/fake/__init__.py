@@ -1,0 +1,1 @@
+"""The backend that holds no data: see ``backend``."""
