@@ -117,8 +117,12 @@ def _is_the_callers(error: Exception, question: Question, bare: bool) -> bool:
         return lapack or not question.is_about_halves()
     if "support" in str(error) or (bare and not question.large):
         return True
-    numbers = question.with_other_numbers(DIMENSIONS if question.large else None)
-    return any(other is None for other in chain(question.with_other_dtypes(), numbers))
+    others = question.with_other_dtypes()
+    if not question.large:
+        others = chain(others, question.with_other_numbers(None))
+    elif not question.counts(DIMENSIONS):
+        others = chain(others, question.with_other_numbers(DIMENSIONS))
+    return any(other is None for other in others)
 
 
 def _made(node: Node, made: Any) -> Iterator[tuple[int, View]]:

@@ -151,6 +151,17 @@ class Question:
         forms = tuple((view.dtype, view.shape, view.strides) for view in views)
         return self.node.op, self.large, forms, *map(str, self.node.args)
 
+    def counts(self, names: frozenset[str]) -> bool:
+        """Whether an argument of none of these names is a number of elements, or a place.
+
+        With fewer elements that may be one of no call that there is.
+        """
+        arguments = zip(schema_of(self.node.op).arguments, self.node.args, strict=False)
+        return any(
+            argument.name not in names and "int" in str(argument.type) and value is not None
+            for argument, value in arguments
+        )
+
     def is_about_halves(self) -> bool:
         """Whether it raises nothing with single precision in their place."""
         names = ("bfloat16", "float16", "float8")
