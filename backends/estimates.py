@@ -6,7 +6,9 @@ import json
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-FORMAT = 1
+FORMAT = 2
+KERNEL = "kernel"
+"""The opcode of a cost that is computed from the work that a kernel states."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +32,9 @@ class Cost:
 
     Attributes:
         name: the compiler's name of it.
-        opcode: ``fusion``, ``copy``, ``convolution``, ...
-        cycles: the compiler's estimate, times the trips of the loops around it.
+        opcode: ``fusion``, ``copy``, ``convolution``, ...; ``KERNEL``.
+        cycles: the compiler's estimate, times the trips of the loops around it; of a kernel, which
+            it gives none, what its stated work takes.
         node: position in the chunk of the operation that it is named after; ``None`` where the
             compiler made it up.
         nodes: positions of all operations that have a part in it, ascending.
@@ -89,11 +92,11 @@ class Estimate:
         error: why it refuses the chunk; empty where it compiled. Then everything else is zero.
         kind: of an error: ``refused`` (it said so), ``aborted`` (it ended its process) or
             ``time-out``.
-        cycles: sum of the estimates of the costs.
-        costs: instructions that the compiler gives an estimate of.
+        cycles: sum of those of the costs.
+        costs: instructions that the compiler gives an estimate of, and kernels that state theirs.
         unestimated: opcode -> how many instructions it gives none of. They are not in ``cycles``.
         unknown_loops: loops whose number of trips it does not know: counted as one trip.
-        flops, bytes_accessed: of its cost analysis.
+        flops, bytes_accessed: of its cost analysis; what kernels state is added to ``flops``.
         arguments, results: the arrays that go in and out, in order.
         temporary_bytes, alias_bytes, code_bytes: of its memory analysis.
         seconds: what compiling took.
@@ -117,6 +120,11 @@ class Estimate:
     seconds: float = 0.0
     transfers: tuple[Transfer, ...] = ()
     step_seconds: float = 0.0
+
+    @property
+    def kernel_cycles(self) -> int:
+        """Those of kernels, a part of ``cycles``."""
+        return sum(cost.cycles for cost in self.costs if cost.opcode == KERNEL)
 
     @property
     def peak_bytes(self) -> int:

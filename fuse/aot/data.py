@@ -149,6 +149,7 @@ def _chunk(number: int, chunk: Chunk, estimate: Estimate, machine: Machine) -> d
         "padding": estimate.padding,
         "padded": _padded(estimate),
         "costs": _costs(chunk, estimate),
+        "kernel_cycles": estimate.kernel_cycles,
         "unestimated": dict(estimate.unestimated),
         "unknown_loops": estimate.unknown_loops,
         "compile_seconds": estimate.seconds,

@@ -65,7 +65,8 @@ class TargetReport(Page):
         ``flops``, ``bytes_moved`` (arrays in and out, temporaries twice), ``bytes_in``,
         ``bytes_out``, ``temporary_bytes``, ``peak_bytes``, ``padding`` (a share), ``padded``
         (the arrays that it is in), ``costs`` (cycles by operation), ``unestimated`` (what the
-        compiler gives no estimate of -> how often; not in the cycles), ``error``.
+        compiler gives no estimate of -> how often; not in the cycles), ``kernel_cycles`` (the part
+        of the cycles that is computed from the work that kernels state), ``error``.
         """
         return self._data
 

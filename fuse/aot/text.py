@@ -76,6 +76,10 @@ def chunk_lines(chunk: dict[str, Any]) -> list[str]:
         f"{size(chunk['temporary_bytes'])} temporary, {chunk['padding']:.0%} of what goes in and "
         "out is padding",
     ]
+    if chunk["kernel_cycles"]:
+        lines.append(
+            f"  kernels: {chunk['kernel_cycles']:,} of the cycles, from the work that they state"
+        )
     if chunk["unestimated"]:
         listed = ", ".join(f"{count} {name}" for name, count in top(chunk["unestimated"]))
         lines.append(f"  without an estimate, not in the cycles: {listed}")

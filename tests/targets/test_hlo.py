@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from fuse.backends.estimates import Estimate
+from fuse.backends.estimates import KERNEL, Estimate
 from fuse.backends.xla.tpu import hlo
+from fuse.backends.xla.tpu.targets import GENERATIONS
+from fuse.backends.xla.tpu.work import Work
 
 DATA = Path(__file__).parents[1] / "xla" / "data"
 
@@ -99,4 +101,54 @@ def test_an_estimate_survives_the_cache() -> None:
     with pytest.raises(ValueError, match="no stored estimate"):
         Estimate.from_bytes(b'{"format": 0}')
     with pytest.raises(ValueError, match="another shape"):
-        Estimate.from_bytes(b'{"format": 1}')
+        Estimate.from_bytes(b'{"format": 2}')
+
+
+def kernels(attributes: str, name: str = "n3.attention") -> hlo.Program:
+    """A program with two kernels, as libtpu writes them: what they say of themselves has lines."""
+    call = (
+        "%{0} = (f32[8,128]{{1,0}}, f32[8]{{0}}) custom-call(%a), "
+        'custom_call_target="tpu_custom_call", frontend_attributes={{kernel_metadata={{\n'
+        '"xprof_metadata":"{{\\"block_q\\": 512}}"\n'
+        '}}}}, metadata={{op_name="jit(chunk)/{1}/pallas_call"}}, '
+        'backend_config={{"custom_call_config":{{"body":"QUJD"{2}}}}}\n'
+    )
+    text = "ENTRY %main (a: f32[8]) -> f32[8] {\n  %a = f32[8]{0} parameter(0)\n"
+    for at in (1, 2):
+        text += "  " + call.format(f"kernel.{at}", name, attributes)
+    last = "  ROOT %b = f32[8]{0} get-tuple-element(%kernel.2), index=1\n}\n"
+    return hlo.parse(text + last)
+
+
+V5E = GENERATIONS["v5e"].machine
+
+
+def test_a_kernel_costs_what_its_scope_states() -> None:
+    """Two kernels do the work together: each half of it, at half of the peak."""
+    program = kernels("", "n3.attention/stated_work.2.197000000000.1000.128")
+    found = hlo.sums(program, V5E)
+    (first, second) = found.costs
+    assert first.cycles == second.cycles == round(0.5e-3 / 0.5 * V5E.clock)
+    assert (first.opcode, first.node, first.nodes) == (KERNEL, 3, (3,))
+    assert found.stated_flops == 197_000_000_000
+    assert not found.unestimated
+
+
+def test_a_kernel_costs_what_its_own_estimate_states() -> None:
+    estimate = '"cost_estimate":{"flops":"1000","transcendentals":"7","bytes_accessed":"819000000"}'
+    found = hlo.sums(kernels("," + estimate), V5E)
+    assert [cost.cycles for cost in found.costs] == [round(1e-3 * V5E.clock)] * 2
+
+
+def test_a_kernel_that_states_nothing_is_listed() -> None:
+    found = hlo.sums(kernels(""), V5E)
+    assert found.cycles == 0
+    assert found.unestimated == {"custom-call tpu_custom_call": 2}
+    assert hlo.sums(kernels("", "stated_work.1.5.5.0")).cycles == 0  # of no machine
+
+
+def test_a_width_that_a_matrix_unit_does_not_fill_takes_as_long_as_one_that_does() -> None:
+    half, whole = Work(10**12, 0, 64), Work(2 * 10**12, 0, 128)
+    assert half.cycles(V5E) == whole.cycles(V5E) > Work(10**12, 0).cycles(V5E)
+    v6e = GENERATIONS["v6e"].machine
+    assert Work(10**12, 0, 128).cycles(v6e) == Work(2 * 10**12, 0, 256).cycles(v6e)

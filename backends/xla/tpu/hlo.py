@@ -3,7 +3,8 @@
 The format is XLA's own text of HLO. What the TPU's compiler adds: ``estimated_cycles`` in an
 instruction's ``backend_config``, and tiles in layouts, as in ``f32[128,100]{0,1:T(8,128)}``. The
 numbers before the colon are dimensions, from the one that is contiguous in memory outwards;
-``T(8,128)`` says that the last two of these are laid out in tiles of 8 x 128.
+``T(8,128)`` says that the last two of these are laid out in tiles of 8 x 128. A kernel has no
+estimated cycles: they are computed from the work that it states, see ``work``.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
-from fuse.backends.estimates import Cost, Held
+from fuse.backends.estimates import KERNEL, Cost, Held, Machine
+from fuse.backends.xla.tpu.work import stated
 
 BITS: Final = {
     "pred": 8,
@@ -35,6 +37,8 @@ FREE: Final = frozenset(
         "bitcast",
         "copy-start",
         "copy-done",
+        "slice-start",
+        "slice-done",
         "after-all",
         "opt-barrier",
         "partition-id",
@@ -42,7 +46,9 @@ FREE: Final = frozenset(
     ]
 )
 """Opcodes that do no work of their own; copies between memories run beside the rest."""
-_FREE_CALLS: Final = re.compile(r'custom_call_target="(X64\w+|AllocateBuffer|Sharding)"')
+_FREE_CALLS: Final = re.compile(
+    r'custom_call_target="(X64\w+|AllocateBuffer|ConcatBitcast|Sharding)"'
+)
 _HEAD = re.compile(r"^(ENTRY )?%?([\w.\-]+) \(.*\) -> .* \{$")
 _INSTRUCTION = re.compile(r"^\s+(ROOT )?%?([\w.\-]+) = (.*)$")
 _OPCODE = re.compile(r"([\w\-]+)\(")
@@ -115,6 +121,8 @@ def parse(text: str) -> Program:
             found = _INSTRUCTION.match(line)
             if found:
                 lines.append(_instruction(found[2], found[3], bool(found[1])))
+            elif lines:  # what a kernel says of itself has lines of its own
+                lines[-1] = replace(lines[-1], line=f"{lines[-1].line}\n{line}")
     if entry not in computations:
         raise ValueError("this is no text of an HLO program: nothing is entered")
     return Program(computations, entry)
@@ -171,6 +179,8 @@ class Sums:
     costs: list[Cost]
     unestimated: Counter[str]
     unknown_loops: int = 0
+    stated_flops: int = 0
+    machine: Machine | None = None
 
     @property
     def cycles(self) -> int:
@@ -178,16 +188,19 @@ class Sums:
         return sum(cost.cycles for cost in self.costs)
 
 
-def sums(program: Program) -> Sums:
-    """The costs of everything that runs, loops counted as often as they run."""
-    found = Sums([], Counter())
+def sums(program: Program, machine: Machine | None = None) -> Sums:
+    """The costs of everything that runs, loops counted as often as they run.
+
+    ``machine``: whose peaks make cycles of the work that kernels state; without it they have none.
+    """
+    found = Sums([], Counter(), machine=machine)
     _walk(program, program.entry, 1, found)
     return found
 
 
-def sums_of(program: Program, one: Instruction) -> Sums:
+def sums_of(program: Program, one: Instruction, machine: Machine | None = None) -> Sums:
     """The costs of one instruction, and of what it calls."""
-    found = Sums([], Counter())
+    found = Sums([], Counter(), machine=machine)
     _add(program, one, 1, found)
     return found
 
@@ -213,6 +226,11 @@ def _add(program: Program, one: Instruction, times: int, found: Sums) -> None:
     elif one.opcode in ("call", "async-start"):
         for computation in called:
             _walk(program, computation, times, found)
+    elif found.machine is not None and (work := stated(one.line)) is not None:
+        spent = work.cycles(found.machine) * times
+        nodes = () if one.node is None else (one.node,)
+        found.costs.append(Cost(one.name, KERNEL, spent, one.node, nodes))
+        found.stated_flops += work.flops * times
     elif one.opcode not in FREE and not _FREE_CALLS.search(one.line):
         found.unestimated[_kind(one)] += 1
 
@@ -242,7 +260,7 @@ def _walk_branches(program: Program, one: Instruction, times: int, found: Sums) 
         names += [name.strip().lstrip("%") for name in several.split(",")] if several else [single]
     branches = []
     for name in names:
-        branch = Sums([], Counter())
+        branch = Sums([], Counter(), machine=found.machine)
         _walk(program, name, times, branch)
         branches.append(branch)
     if branches:
@@ -250,6 +268,7 @@ def _walk_branches(program: Program, one: Instruction, times: int, found: Sums) 
         found.costs += dearest.costs
         found.unestimated += dearest.unestimated
         found.unknown_loops += dearest.unknown_loops
+        found.stated_flops += dearest.stated_flops
 
 
 def _kind(one: Instruction) -> str:

@@ -61,7 +61,7 @@ class Timeline:
             self._compute(one)
 
     def _compute(self, one: Instruction) -> None:
-        cycles = sums_of(self._program, one).cycles
+        cycles = sums_of(self._program, one, self._machine).cycles
         self.now += self._machine.seconds(cycles)
 
     def _within(self, one: Instruction) -> list[Instruction] | None:

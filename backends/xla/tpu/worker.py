@@ -16,7 +16,7 @@ from jax.experimental import topologies
 
 from fuse.backends.base import Chunk
 from fuse.backends.decomposed import Decompositions
-from fuse.backends.estimates import Estimate, Variant
+from fuse.backends.estimates import Estimate, Machine, Variant
 from fuse.backends.functions import Shipment, is_function
 from fuse.backends.xla.backend import surroundings
 from fuse.backends.xla.executable import stored
@@ -79,7 +79,7 @@ class Compiler:
         with jax.enable_x64(True):
             compiled = program.compile(self.platform.options(program))
         executable: Any = compiled.runtime_executable()
-        return estimate(compiled, time.perf_counter() - started), stored(
+        return estimate(compiled, self.machine, time.perf_counter() - started), stored(
             passing, executable.serialize()
         )
 
@@ -96,7 +96,7 @@ class Compiler:
         )
         with jax.enable_x64(True):
             compiled = program.compile(self.platform.options(program))
-        found = estimate(compiled, time.perf_counter() - started)
+        found = estimate(compiled, self.machine, time.perf_counter() - started)
         timeline = self.timeline(compiled.as_text())
         step = timeline.now
         return replace(found, transfers=tuple(timeline.transfers), step_seconds=step), b""
@@ -108,17 +108,17 @@ class Compiler:
         return Timeline(hlo.parse(text), self.machine, Slice(links, places))
 
 
-def estimate(compiled: Any, seconds: float) -> Estimate:
-    """What a compiled program says of itself."""
+def estimate(compiled: Any, machine: Machine, seconds: float) -> Estimate:
+    """What a compiled program says of itself, and its kernels of their work."""
     program = hlo.parse(compiled.as_text())
-    sums = hlo.sums(program)
+    sums = hlo.sums(program, machine)
     memory, analysis = compiled.memory_analysis(), compiled.cost_analysis() or {}
     return Estimate(
         cycles=sums.cycles,
         costs=tuple(sums.costs),
         unestimated=dict(sums.unestimated),
         unknown_loops=sums.unknown_loops,
-        flops=max(float(analysis.get("flops", 0.0)), 0.0),
+        flops=max(float(analysis.get("flops", 0.0)), 0.0) + sums.stated_flops,
         bytes_accessed=max(float(analysis.get("bytes accessed", 0.0)), 0.0),
         arguments=program.arguments(),
         results=program.results(),
