@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import jax
 
@@ -23,6 +23,23 @@ compiler makes pairs of 32-bit integers of them."""
 NO_CONVOLUTIONS: Final = NO_PRODUCTS | {"gpu": INTEGERS}
 """Dtypes of which it refuses convolutions. On a GPU these are cuDNN's, which has none of integers;
 a ``dot`` that no library has is a loop of XLA's own there."""
+
+
+class Attention(NamedTuple):
+    """Scaled dot-product attention without a mask beside the causal one, nor a bias.
+
+    Attributes:
+        query: ``[batch, heads, L, width]``.
+        key, value: ``[batch, groups, S, width]``; ``groups`` divides ``heads``.
+        causal: whether query ``i`` sees keys up to ``i`` only.
+        scale: what products of queries and keys are multiplied by; a 0-d array where it varies.
+    """
+
+    query: jax.Array
+    key: jax.Array
+    value: jax.Array
+    causal: bool
+    scale: float | jax.Array
 
 
 @dataclass(frozen=True)
@@ -79,6 +96,27 @@ class Platform:
         ``attributes`` are numbers or sequences of them; integers become 64-bit.
         """
         raise NotImplementedError(f"platform {self.name} has no kernel {target}")
+
+    def attention(self, asked: Attention) -> tuple[jax.Array, jax.Array] | None:
+        """Attention by a kernel of the platform's; ``None``: its rule writes it.
+
+        Returns:
+            The output ``[batch, heads, L, width]`` in the query's dtype, and the natural logarithm
+            of the softmax denominators, float32 ``[batch, heads, L]``.
+        """
+        return None
+
+    def attention_gradient(
+        self, asked: Attention, grad: jax.Array, output: jax.Array, logarithm: jax.Array
+    ) -> tuple[jax.Array, jax.Array, jax.Array] | None:
+        """The gradients of query, key and value, each of its shape; ``None`` likewise.
+
+        Args:
+            asked: what was computed.
+            grad: of the output.
+            output, logarithm: what any way of computing it returned.
+        """
+        return None
 
     def operator(
         self,
