@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 from typing import Final
 
-from fuse.backends.xla.platform import Platform
+import jax
+
+from fuse.backends.xla.platform import Attention, Platform
+from fuse.backends.xla.tpu import attention
 from fuse.trace.borders import Borders
 from fuse.trace.node import Node
 
@@ -22,7 +25,7 @@ WORTH: Final = 64 << 20
 
 
 class TpuPlatform(Platform):
-    """Final. Everything is written in XLA's terms."""
+    """Final. All is written in XLA's terms, but for long attention, which JAX has kernels of."""
 
     def __init__(self) -> None:
         super().__init__("tpu")
@@ -41,3 +44,13 @@ class TpuPlatform(Platform):
         if "complex128" in node.dtypes():
             return "the TPU's compiler has no complex128"
         return None
+
+    def attention(self, asked: Attention) -> tuple[jax.Array, jax.Array] | None:  # noqa: D102
+        return attention.attend(asked) if attention.covered(asked) else None
+
+    def attention_gradient(  # noqa: D102
+        self, asked: Attention, grad: jax.Array, output: jax.Array, logarithm: jax.Array
+    ) -> tuple[jax.Array, jax.Array, jax.Array] | None:
+        if not attention.covered(asked) or not attention.has_gradient():
+            return None
+        return attention.attend_gradient(asked, grad, output, logarithm)

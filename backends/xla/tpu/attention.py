@@ -1,0 +1,236 @@
+"""Attention by the kernels that JAX ships for TPUs, ``splash_attention``: no scores in memory.
+
+They see a head at a time, ``[heads, L, width]``; samples of a batch are heads too. They are called
+where they cover the call, and where the scores are so many that they win: see ``covered``.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+from dataclasses import dataclass
+from typing import Any, Final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fuse.backends.precision import of_products
+from fuse.backends.xla.platform import Attention
+from fuse.backends.xla.tpu.work import Work
+
+LEAST: Final = 32 << 20
+"""Scores from which on the kernels are called: [1, 8, 2048, 2048]. There they win, by what the
+compiler says of the rest, if they reach a sixth of the peak of a v5e or v6e; with half as many
+scores they would have to reach two fifths of a v5e's."""
+LANES: Final = 128
+WIDEST: Final = 256
+BLOCKS: Final = (512, 256, 128)
+"""Rows of a block, the largest that divides a length: scores of 512 x 512 are a megabyte of the 16
+that a kernel has. With 128 a v5e computes a twenty-fifth of its peak (jax-ml/jax#24633)."""
+FORWARD_PRODUCTS: Final = 2
+GRADIENT_PRODUCTS: Final = 7
+"""Of the two kernels of a gradient: three for queries, four for keys and values. Scores are
+multiplied in both, for one kernel would hold as many gradients of queries as there are blocks."""
+
+PASSES: Final = {"highest": 6, "default": 1}
+"""Products of bfloat16 that a matrix unit makes one of float32 of."""
+
+_PALLAS: Final = "jax.experimental.pallas.ops.tpu.splash_attention."
+_GRADIENT_PARAMETERS: Final = (
+    "save_residuals",
+    "mask_value",
+    "is_mqa",
+    "block_sizes",
+    "residual_checkpoint_name",
+    "mask_function",
+    "attn_logits_soft_cap",
+    "interpret",
+    "res",
+    "do",
+)
+"""Those of JAX's private gradient, the same from JAX 0.10.0 to 0.12.0."""
+_RESIDUALS: Final = 9
+
+
+@dataclass(frozen=True)
+class _Splash:
+    """JAX's modules, and its gradient from stored results where it is the one that is known."""
+
+    kernel: Any
+    masks: Any
+    gradient: Any | None
+
+
+@functools.cache
+def _splash() -> _Splash | None:
+    """Loaded when a program first needs it, for Pallas takes 40 ms to import.
+
+    ``None`` where JAX has it no more. Without the gradient, which has no public name, gradients are
+    written out from the kernel's results: ``jax.vjp`` would run the forward kernel once more.
+    """
+    try:
+        kernel = importlib.import_module(_PALLAS + "splash_attention_kernel")
+        masks = importlib.import_module(_PALLAS + "splash_attention_mask")
+    except ImportError:
+        return None
+    gradient = getattr(kernel, "_splash_attention_bwd", None)
+    residuals = getattr(getattr(kernel, "SplashResidualsType", None), "__args__", ())
+    if gradient is None or len(residuals) != _RESIDUALS:
+        return _Splash(kernel, masks, None)
+    known = tuple(inspect.signature(gradient).parameters) == _GRADIENT_PARAMETERS
+    return _Splash(kernel, masks, gradient if known else None)
+
+
+def covered(asked: Attention) -> bool:
+    """Whether the kernels compute the call, and should.
+
+    Lengths are multiples of 128, those of causal calls equal, and the width is up to 256.
+    """
+    query, key, value = asked.query, asked.key, asked.value
+    if not query.ndim == key.ndim == value.ndim == 4 or 0 in (*query.shape, *key.shape):
+        return False
+    batch, heads, length, width = query.shape
+    groups, keys = key.shape[1:3]
+    return (
+        query.dtype == key.dtype == value.dtype
+        and query.dtype in (jnp.bfloat16, jnp.float32)
+        and key.shape == value.shape == (batch, groups, keys, width)
+        and heads % groups == 0
+        and width <= WIDEST
+        and length % LANES == keys % LANES == 0
+        and (length == keys or not asked.causal)
+        and batch * heads * length * keys >= LEAST
+        and _splash() is not None
+    )
+
+
+def _block(length: int) -> int:
+    return next(size for size in BLOCKS if length % size == 0)
+
+
+@functools.lru_cache(maxsize=64)
+def _kernel(queries: int, keys: int, causal: bool, interpret: bool) -> Any:
+    """JAX's kernel, with the blocks that a causal mask leaves as arrays of the host."""
+    splash = _splash()
+    assert splash is not None
+    rows, columns = _block(queries), _block(keys)
+    sizes = splash.kernel.BlockSizes(
+        block_q=rows,
+        block_kv=columns,
+        block_kv_compute=columns,
+        block_q_dkv=rows,
+        block_kv_dkv=columns,
+        block_kv_dkv_compute=columns,
+        block_q_dq=rows,
+        block_kv_dq=columns,
+    )
+    mask = splash.masks.CausalMask if causal else splash.masks.FullMask
+    with jax.ensure_compile_time_eval():
+        made = splash.kernel.make_splash_mha(
+            mask=splash.masks.MultiHeadMask([mask((queries, keys))]),  # of every head
+            block_sizes=sizes,
+            save_residuals=True,
+            head_shards=1,
+            q_seq_shards=1,
+            interpret=interpret,
+        )
+    return jax.tree.map(
+        lambda leaf: np.asarray(leaf) if isinstance(leaf, jax.Array) else leaf, made
+    )
+
+
+def _precision(dtype: Any) -> str:
+    """Of the kernels' products: for "high", three of bfloat16, which they lack, they get float32."""
+    return "highest" if dtype == jnp.float32 and of_products() != "medium" else "default"
+
+
+def _heads(value: jax.Array) -> jax.Array:
+    """``[b, h, n, d]`` as ``[b * h, n, d']``: zeros fill a width that vectors do not have.
+
+    They add nothing to a product, and their own results are dropped.
+    """
+    flat = value.reshape(-1, *value.shape[-2:])
+    width = value.shape[-1]
+    wide = LANES // 2 if width <= LANES // 2 else -(-width // LANES) * LANES
+    return flat if wide == width else jnp.pad(flat, ((0, 0), (0, 0), (0, wide - width)))
+
+
+def _times(value: jax.Array, scale: float | jax.Array) -> jax.Array:
+    """A product in float32, in the dtype of ``value``."""
+    scaled: jax.Array = value.astype(jnp.float32) * jnp.asarray(scale).astype(jnp.float32)
+    return scaled.astype(value.dtype)
+
+
+def _work(asked: Attention, products: int, arrays: int) -> Work:
+    """Of the blocks that the mask leaves: the keys of each block of queries are read for it."""
+    query, key = asked.query, asked.key
+    length, keys, width = query.shape[2], key.shape[2], _heads(query[:1, :1, :1]).shape[-1]
+    rows, columns = _block(length), _block(keys)
+    starts = range(0, length, rows)
+    seen = sum(
+        -(-(first + rows) // columns) if asked.causal else keys // columns for first in starts
+    )
+    heads = query.shape[0] * query.shape[1]
+    flops = 2 * products * heads * seen * rows * columns * width * PASSES[_precision(query.dtype)]
+    row = width * query.dtype.itemsize
+    nbytes = heads * row * (arrays * length + products * seen * columns)
+    return Work(flops, nbytes, width)
+
+
+def attend(asked: Attention, interpret: bool = False) -> tuple[jax.Array, jax.Array]:
+    """What ``Platform.attention`` returns, of a call that is ``covered``.
+
+    The scale is multiplied into the queries, which rounds them once more where they are bfloat16
+    and it is no power of two. ``interpret``: by Pallas's interpreter, on any platform.
+    """
+    query, width = asked.query, asked.query.shape[-1]
+    kernel = _kernel(query.shape[2], asked.key.shape[2], asked.causal, interpret)
+    scope = _work(asked, FORWARD_PRODUCTS, 2).scope()
+    with jax.enable_x64(False), jax.default_matmul_precision(_precision(query.dtype)), scope:
+        operands = (_times(query, asked.scale), asked.key, asked.value)
+        output, (logarithm,) = kernel(*map(_heads, operands))
+    output = output[..., :width].reshape(query.shape)
+    return output, logarithm.reshape(query.shape[:-1])
+
+
+def has_gradient() -> bool:
+    """Whether JAX has the gradient from stored results that is known here."""
+    splash = _splash()
+    return splash is not None and splash.gradient is not None
+
+
+def attend_gradient(
+    asked: Attention,
+    grad: jax.Array,
+    output: jax.Array,
+    logarithm: jax.Array,
+    interpret: bool = False,
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """What ``Platform.attention_gradient`` returns, without computing the output again.
+
+    Args:
+        asked: a call that is ``covered``, where ``has_gradient``.
+        grad, output: ``[batch, heads, L, width]``.
+        logarithm: float32, as many as ``[batch, heads, L]``.
+        interpret: as of ``attend``.
+    """
+    splash, query = _splash(), asked.query
+    assert splash is not None and splash.gradient is not None
+    kernel = _kernel(query.shape[2], asked.key.shape[2], asked.causal, interpret)
+    scope = _work(asked, GRADIENT_PRODUCTS, 8).scope(kernels=2)
+    with jax.enable_x64(False), jax.default_matmul_precision(_precision(query.dtype)), scope:
+        operands = (_times(query, asked.scale), asked.key, asked.value)
+        q, k, v = map(_heads, operands)
+        logs = logarithm.astype(jnp.float32).reshape(q.shape[:2])
+        masks = (kernel.dq_mask_info, kernel.dkv_mask_info)
+        residuals = (q, k, v, None, None, _heads(output), logs, *masks)
+        names = _GRADIENT_PARAMETERS[:-2]
+        found = splash.gradient(*(kernel.kwargs[name] for name in names), residuals, _heads(grad))
+        grads = (one for one in found if one is not None)
+        cut = [
+            one[..., : like.shape[-1]].reshape(like.shape)
+            for one, like in zip(grads, (query, asked.key, asked.value), strict=True)
+        ]
+        return _times(cut[0], asked.scale), cut[1], cut[2]
