@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from fuse.backends.base import Chunk, Target
-from fuse.backends.estimates import AS_IT_IS, Cost, Estimate, Held, Machine, Variant
+from fuse.backends.estimates import AS_IT_IS, KERNEL, Cost, Estimate, Held, Machine, Variant
 from fuse.trace.borders import Borders
 from fuse.trace.node import Node
 
@@ -26,19 +26,22 @@ def cycles_of(node: Node, variant: Variant) -> int:
 
 
 class FakeTarget(Target):
-    """Final. ``refused`` are operators that the compiler refuses, ``dies_of`` that end it."""
+    """Final. ``refused`` are operators that the compiler refuses, ``dies_of`` that end it,
+    ``kernels`` whose cycles are those that a kernel states."""
 
     def __init__(
         self,
         refused: tuple[str, ...] = (),
         rejected: tuple[str, ...] = (),
         dies_of: tuple[str, ...] = (),
+        kernels: tuple[str, ...] = (),
         cycles: Callable[[Node, Variant], int] = cycles_of,
         seconds: float = 0.0,
         borders: Borders = Borders(),  # noqa: B008  (frozen)
     ) -> None:
         self.name, self.machine = "fake", MACHINE
         self.refused, self.rejected, self.dies_of = refused, rejected, dies_of
+        self.kernels = kernels
         self.cycles, self.seconds, self._borders = cycles, seconds, borders
         self.compiled: list[Chunk] = []
         self.closed = 0
@@ -61,6 +64,9 @@ class FakeTarget(Target):
     def reject(self, node: Node) -> str | None:
         return "a fake has none" if node.op in self.rejected else None
 
+    def opcode(self, node: Node) -> str:
+        return KERNEL if node.op in self.kernels else "fusion"
+
     def compile(self, chunk: Chunk, variant: Variant = AS_IT_IS) -> tuple[Estimate, bytes]:
         self.compiled.append(chunk)
         time.sleep(self.seconds)
@@ -70,7 +76,7 @@ class FakeTarget(Target):
             if node.op in self.dies_of:
                 return Estimate(error=f"died of {node.op}", kind="aborted"), b""
         costs = tuple(
-            Cost(f"fusion.{at}", "fusion", self.cycles(node, variant), at, (at,))
+            Cost(f"one.{at}", self.opcode(node), self.cycles(node, variant), at, (at,))
             for at, node in enumerate(chunk.nodes)
         )
         held = tuple(

@@ -52,6 +52,18 @@ def test_a_steps_report_counts_its_last_call(fake: Make) -> None:
     assert lazy.engine().targeted is None
 
 
+def test_cycles_that_kernels_state_are_in_the_sum_and_named(fake: Make) -> None:
+    fake(kernels=("tanh",))
+    x = torch.randn(2, 5).to("tpu")
+    report = fuse.compile_for("fake", lambda: (x + 1).tanh().sum().item(), advice=False)
+    (chunk,) = report.chunks
+    assert chunk["kernel_cycles"] == 100
+    assert report.cycles == sum(cost["cycles"] for cost in chunk["costs"]) > 100
+    line = "  kernels: 100 of the cycles, from the work that they state"
+    assert line in str(report)
+    assert line not in str(fuse.compile_for("fake", lambda: (x + 1).sin().sum().item()))
+
+
 def test_the_program_runs_as_without_a_target(fake: Make) -> None:
     model, step = training()
     plain = [step() for _ in range(6)]

@@ -20,10 +20,11 @@ from fuse.backends.precision import of_products
 from fuse.backends.xla.platform import Attention
 from fuse.backends.xla.tpu.work import Work
 
-LEAST: Final = 32 << 20
-"""Scores from which on the kernels are called: [1, 8, 2048, 2048]. There they win, by what the
-compiler says of the rest, if they reach a sixth of the peak of a v5e or v6e; with half as many
-scores they would have to reach two fifths of a v5e's."""
+LEAST: Final = {"default": 32 << 20, "highest": 64 << 20}
+"""Scores from which on the kernels are called, by the precision of their products: of the default,
+[1, 8, 2048, 2048]. There they win, by what the compiler says of the rest, if they reach a fifth of
+the peak of a v5e or v6e; with half as many scores it would have to be two fifths of a v5e's. In
+float32, where products take most of the time, they are called where scores would go in blocks."""
 LANES: Final = 128
 WIDEST: Final = 256
 BLOCKS: Final = (512, 256, 128)
@@ -101,7 +102,7 @@ def covered(asked: Attention) -> bool:
         and width <= WIDEST
         and length % LANES == keys % LANES == 0
         and (length == keys or not asked.causal)
-        and batch * heads * length * keys >= LEAST
+        and batch * heads * length * keys >= LEAST[_precision(query.dtype)]
         and _splash() is not None
     )
 
@@ -142,7 +143,7 @@ def _kernel(queries: int, keys: int, causal: bool, interpret: bool) -> Any:
 
 
 def _precision(dtype: Any) -> str:
-    """Of the kernels' products: for "high", three of bfloat16, which they lack, they get float32."""
+    """Of the kernels' products: "high", three of bfloat16, they do not have, and get float32."""
     return "highest" if dtype == jnp.float32 and of_products() != "medium" else "default"
 
 
@@ -225,6 +226,7 @@ def attend_gradient(
         q, k, v = map(_heads, operands)
         logs = logarithm.astype(jnp.float32).reshape(q.shape[:2])
         masks = (kernel.dq_mask_info, kernel.dkv_mask_info)
+        output, grad = output.astype(query.dtype), grad.astype(query.dtype)
         residuals = (q, k, v, None, None, _heads(output), logs, *masks)
         names = _GRADIENT_PARAMETERS[:-2]
         found = splash.gradient(*(kernel.kwargs[name] for name in names), residuals, _heads(grad))

@@ -35,7 +35,7 @@ CASES = (
 @pytest.fixture(autouse=True)
 def any_length(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few scores are worth the kernels, which are interpreted."""
-    monkeypatch.setattr(attention, "LEAST", 0)
+    monkeypatch.setattr(attention, "LEAST", {"default": 0, "highest": 0})
     for name in ("attend", "attend_gradient"):
         function = functools.partial(getattr(attention, name), interpret=True)
         monkeypatch.setattr(attention, name, function)
@@ -82,6 +82,23 @@ def test_output_logarithm_and_gradients(case: Any, dtype: torch.dtype) -> None:
         assert one.dtype == q.dtype
         assert wanted.grad is not None
         close(one, wanted.grad, dtype)
+
+
+def test_a_scale_that_varies_is_an_array_of_64_bits() -> None:
+    *qkv, grad = tensors((1, 1, 1, 128, 128, 64), torch.float32)
+
+    def run(scale: Any, *arrays: jax.Array) -> list[jax.Array]:
+        asked = Attention(*arrays[:3], True, scale)
+        output, logarithm = attention.attend(asked)
+        return [output, *attention.attend_gradient(asked, arrays[3], output, logarithm)]
+
+    with jax.enable_x64(True):
+        arrays = list(map(to_array, (*qkv, grad)))
+        wanted = run(0.3, *arrays)
+        found = jax.jit(run)(jnp.asarray(0.3, jnp.float64), *arrays)
+    for one, other in zip(found, wanted, strict=True):
+        assert one.dtype == jnp.float32
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
 def test_rules_call_them_and_write_what_they_do_not_cover(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,6 +159,17 @@ def test_what_is_not_known_to_be_covered_is_written_out(call: Attention) -> None
     assert attention.covered(asked(LONG))
     assert not attention.covered(call)
     assert TpuPlatform().attention(call) is None
+
+
+def test_few_scores_are_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In float32 twice as many are few; the setting that makes products of bfloat16 counts."""
+    monkeypatch.undo()
+    assert attention.covered(asked((1, 8, 2048, 64)))
+    assert not attention.covered(asked((1, 7, 2048, 64)))
+    assert not attention.covered(asked((1, 8, 2048, 64), dtype="float32"))
+    assert attention.covered(asked((1, 16, 2048, 64), dtype="float32"))
+    monkeypatch.setattr(attention, "of_products", lambda: "medium")
+    assert attention.covered(asked((1, 8, 2048, 64), dtype="float32"))
 
 
 def test_without_jax_s_gradient_it_is_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
