@@ -7,6 +7,7 @@
 #include "runtime/device_index.h"
 #include "runtime/generator.h"
 #include "runtime/pinned.h"
+#include "tracing/recorder.h"
 
 namespace fuse {
 
@@ -57,6 +58,9 @@ class Hooks final : public at::PrivateUse1HooksInterface {
     return &PinnedAllocator::global();
   }
   void resizePrivateUse1Bytes(const c10::Storage& storage, size_t nbytes) const override {
+    if (nbytes == 0) { // FSDP frees a gathered parameter so
+      Recorder::global().discard(*Buffer::of(storage));
+    }
     resize_storage(*storage.unsafeGetStorageImpl(), nbytes);
   }
 };

@@ -139,6 +139,20 @@ void Recorder::assign(Buffer* buffer, Array array, uint32_t layout) {
   buffer->pending = false;
 }
 
+void Recorder::discard(Buffer& buffer) {
+  Lock lock(*this);
+  if (buffer.graphs.load(std::memory_order_relaxed) != 0) {
+    return; // a captured graph runs on it
+  }
+  leave_to(nullptr, buffer);
+  buffer.trace = 0;
+  buffer.value = -1;
+  buffer.leaf = -1;
+  buffer.poison.reset();
+  buffer.array = Array();
+  buffer.pending = false;
+}
+
 // ---- graphs of torch.compile ------------------------------------------------------------
 
 bool Recorder::replay(

@@ -55,6 +55,8 @@ class Recorder final {
   Array materialise(Buffer* buffer, CutReason reason);
   // Replaces the buffer's value by a concrete one.
   void assign(Buffer* buffer, Array array, uint32_t layout);
+  // Lets go of the buffer's value: its storage has no bytes any more.
+  void discard(Buffer& buffer);
 
   // Graphs of torch.compile. Records one whose calls are known at once; false where they are not.
   bool replay(

@@ -1,0 +1,1 @@
+"""Fake runs: shapes only."""
