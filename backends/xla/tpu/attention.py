@@ -29,7 +29,8 @@ LANES: Final = 128
 WIDEST: Final = 256
 BLOCKS: Final = (512, 256, 128)
 """Rows of a block, the largest that divides a length: scores of 512 x 512 are a megabyte of the 16
-that a kernel has. With 128 a v5e computes a twenty-fifth of its peak (jax-ml/jax#24633)."""
+that a kernel has. With blocks of 128 JAX's other kernel, ``flash_attention``, was seen to reach a
+twenty-fifth of a v5e's peak (jax-ml/jax#24633)."""
 FORWARD_PRODUCTS: Final = 2
 GRADIENT_PRODUCTS: Final = 7
 """Of the two kernels of a gradient: three for queries, four for keys and values. Scores are

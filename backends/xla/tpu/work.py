@@ -16,8 +16,8 @@ import jax
 from fuse.backends.estimates import Machine
 
 SHARE: Final = 0.5
-"""The share of the matrix units' peak that a kernel is taken to reach. It is assumed: of TPUs none
-is published; FlashAttention-2 reports 0.5 to 0.73 of a GPU's, forward (arXiv 2307.08691)."""
+"""The share of the matrix units' peak that a kernel is taken to reach. It is assumed: none was
+found of such kernels on TPUs; FlashAttention-2 has 0.5 to 0.73 of a GPU's (arXiv 2307.08691)."""
 
 _SCOPE: Final = "stated_work"
 _STATED: Final = re.compile(_SCOPE + r"\.(\d+)\.(\d+)\.(\d+)\.(\d+)")
