@@ -63,6 +63,8 @@ class Target(ABC):
 
     name: str
     machine: Machine
+    kind: str = "TPU"
+    """What a device of it is called in a sentence."""
 
     @abstractmethod
     def describe(self) -> dict[str, str]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
-FORMAT = 2
-KERNEL = "kernel"
+FORMAT = 3
+KERNEL: Final = "kernel"
 """The opcode of a cost that is computed from the work that a kernel states."""
+PICOSECONDS: Final = 1e12
+"""Ticks a second of an account that counts no cycles."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +37,15 @@ class Cost:
         name: the compiler's name of it.
         opcode: ``fusion``, ``copy``, ``convolution``, ...; ``KERNEL``.
         cycles: the compiler's estimate, times the trips of the loops around it; of a kernel, which
-            it gives none, what its stated work takes.
+            it gives none, what its stated work takes; 0 where the compiler gives none of
+            anything, and what it costs is a bound from the next ones.
         node: position in the chunk of the operation that it is named after; ``None`` where the
             compiler made it up.
         nodes: positions of all operations that have a part in it, ascending.
+        flops: its operations, an addition and a multiplication each counted, in all trips.
+        unit: which of the machine's peaks bounds these; empty without any.
+        nbytes: what it reads from the machine's memory and writes there, in all trips.
+        times: the trips.
     """
 
     name: str
@@ -45,6 +53,10 @@ class Cost:
     cycles: int
     node: int | None
     nodes: tuple[int, ...]
+    flops: float = 0.0
+    unit: str = ""
+    nbytes: int = 0
+    times: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,18 +178,24 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Published peaks of one device of a target.
+    """Published peaks of one device of a target, and the account that they give.
+
+    What a program costs is counted in ticks: cycles where the machine's compiler estimates these,
+    picoseconds where it does not. Those are a roofline: each instruction takes as long as its
+    operations at their peak or its bytes at the peak of the memory, whichever is longer.
 
     Attributes:
         name: the generation, such as ``v5e``.
         flops: bfloat16 operations a second.
         bandwidth: bytes a second from and to its memory.
         memory: bytes of it.
-        clock: cycles a second of the compiler's estimates.
-        lanes, sublanes: the tile in which 32-bit arrays lie.
-        matrix: the width of its matrix units.
-        sparse_cores: units for gathers and scatters beside the vector unit.
+        clock: cycles a second of the compiler's estimates; 0 where it makes none.
         source: where the figures are published.
+        lanes, sublanes: the tile in which 32-bit arrays lie; 0 where they lie in none.
+        matrix: the width of its matrix units; 0 where no width is better than others.
+        sparse_cores: units for gathers and scatters beside the vector unit.
+        emulates: dtypes of 64 bits that it has no registers for.
+        peaks: operations a second by unit; see ``Cost.unit``.
     """
 
     name: str
@@ -185,12 +203,41 @@ class Machine:
     bandwidth: float
     memory: int
     clock: float
-    lanes: int
-    sublanes: int
-    matrix: int
-    sparse_cores: int
     source: str
+    lanes: int = 0
+    sublanes: int = 0
+    matrix: int = 0
+    sparse_cores: int = 0
+    emulates: tuple[str, ...] = ()
+    peaks: Mapping[str, float] = field(default_factory=dict)
 
-    def seconds(self, cycles: float) -> float:
-        """Cycles as seconds."""
-        return cycles / self.clock
+    @property
+    def counts_cycles(self) -> bool:
+        """Whether ticks are cycles that the compiler estimated."""
+        return self.clock > 0
+
+    @property
+    def rate(self) -> float:
+        """Ticks a second."""
+        return self.clock or PICOSECONDS
+
+    def seconds(self, ticks: float) -> float:
+        """Ticks as seconds."""
+        return ticks / self.rate
+
+    def bounds(self, cost: Cost) -> tuple[float, float]:
+        """Seconds that an instruction's operations take at least, and that its bytes do."""
+        peak = self.peaks.get(cost.unit, self.flops)
+        return cost.flops / peak, cost.nbytes / self.bandwidth
+
+    def ticks(self, cost: Cost) -> int:
+        """What one instruction costs."""
+        if self.counts_cycles:
+            return cost.cycles
+        return round(max(self.bounds(cost)) * PICOSECONDS)
+
+    def total(self, estimate: Estimate) -> int:
+        """What a chunk costs, in ticks."""
+        if self.counts_cycles:
+            return estimate.cycles
+        return sum(self.ticks(cost) for cost in estimate.costs)

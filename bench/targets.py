@@ -18,10 +18,17 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 import fuse
 from bench.handwritten import HANDWRITTEN
 from bench.programs import PROGRAMS
-from fuse.backends.xla.tpu.targets import parse
+from fuse.backends.xla.tpu.targets import TargetName, find
 
 MODES = ("strict", "fused")
 BUILDERS = {program.name: program.build for program in PROGRAMS}
+
+
+def tpu(name: str) -> TargetName:
+    """The TPU called so."""
+    found = find(name)
+    assert found is not None, f"no TPU is called {name}"
+    return found
 
 
 def measured(target: str, name: str, mode: str) -> tuple[int, int, int]:
@@ -41,7 +48,7 @@ def by_hand(target: str, name: str) -> int | None:
     environment = os.environ | {
         "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
         "TPU_SKIP_MDS_QUERY": "1",
-        "TPU_ACCELERATOR_TYPE": parse(target).generation.accelerator,
+        "TPU_ACCELERATOR_TYPE": tpu(target).generation.accelerator,
         "TPU_WORKER_HOSTNAMES": "localhost",
     }
     found = subprocess.run(
@@ -61,9 +68,11 @@ def compile_by_hand(target: str, name: str) -> int:
     # Imported here: only the process that loads libtpu needs them.
     import jax  # noqa: PLC0415
 
-    from fuse.backends.xla.tpu.worker import estimate, topology  # noqa: PLC0415
+    from fuse.backends.xla.targets.worker import estimate  # noqa: PLC0415
+    from fuse.backends.xla.tpu.costs import cost  # noqa: PLC0415
+    from fuse.backends.xla.tpu.worker import topology  # noqa: PLC0415
 
-    sharding = jax.sharding.SingleDeviceSharding(topology(parse(target)).devices[0])
+    sharding = jax.sharding.SingleDeviceSharding(topology(tpu(target)).devices[0])
     cycles: list[int] = []
     plain = jax.jit
 
@@ -74,7 +83,7 @@ def compile_by_hand(target: str, name: str) -> int:
                     lambda one: jax.ShapeDtypeStruct(one.shape, one.dtype), arguments
                 )
                 placed = plain(function, in_shardings=sharding, out_shardings=sharding, **options)
-                cycles.append(estimate(placed.lower(*given).compile(), 0.0).cycles)
+                cycles.append(estimate(placed.lower(*given).compile(), cost, 0.0).cycles)
             return plain(function)(*arguments)
 
         return call

@@ -24,14 +24,16 @@ from fuse.backends.xla.cpu.kernels import KERNELS
 from fuse.backends.xla.cpu.platform import CpuPlatform
 from fuse.backends.xla.cpu.workers import CpuWorkers
 from fuse.backends.xla.executable import XlaExecutable
+from fuse.backends.xla.gpu.platform import GpuPlatform
+from fuse.backends.xla.gpu.targets import plugin
 from fuse.backends.xla.lowering import lowered, rejection
 from fuse.backends.xla.packed_arrays import PackedArrays, Part, Row
 from fuse.backends.xla.platform import Platform
 from fuse.backends.xla.presumed import presumed
 from fuse.backends.xla.rules.registry import RULES, STATIC_SCALARS
+from fuse.backends.xla.targets.names import parse
+from fuse.backends.xla.targets.target import XlaTarget
 from fuse.backends.xla.tpu.platform import TpuPlatform
-from fuse.backends.xla.tpu.target import TpuTarget
-from fuse.backends.xla.tpu.targets import parse
 from fuse.bounded import Bounded
 from fuse.trace.bind import named
 from fuse.trace.borders import Borders
@@ -55,7 +57,7 @@ def surroundings(name: str, devices: Sequence[jax.Device]) -> dict[str, str]:
         "device kind": device.device_kind,
         "jax": jax.__version__,
         "jaxlib": jaxlib.__version__,
-        "compiler": str(getattr(device.client, "platform_version", "")),
+        "compiler": plugin(device.platform) or str(getattr(device.client, "platform_version", "")),
         "xla flags": os.environ.get("XLA_FLAGS", ""),
     }
     if device.platform != "tpu":  # there they are compiled elsewhere, for any number of chips
@@ -69,7 +71,7 @@ def platform_of(name: str) -> Platform:
         return CpuPlatform()
     if name == "tpu":
         return TpuPlatform()
-    return Platform("gpu" if name in ("cuda", "rocm") else name)
+    return GpuPlatform() if name in ("gpu", "cuda", "rocm") else Platform(name)
 
 
 class XlaBackend(Backend):
@@ -186,7 +188,7 @@ class XlaBackend(Backend):
         return self._workers if self.platform.name == "cpu" else None
 
     def target(self, name: str, seconds: float = COMPILER_SECONDS) -> Target:  # noqa: D102
-        return TpuTarget(parse(name), seconds)
+        return XlaTarget(parse(name), seconds)
 
     def execute(  # noqa: D102
         self, executable: XlaExecutable, scalars: bytes, arrays: Sequence[Part]

@@ -155,8 +155,5 @@ class Platform:
         return None
 
     def options(self, lowered: jax.stages.Lowered) -> dict[str, str | bool] | None:
-        """Compiler options for a program that ``jax.jit`` lowered; ``None``: XLA's own choice.
-
-        GPUs keep subnormal numbers unless told otherwise: see ``fuse.backends.subnormals``.
-        """
-        return {"xla_gpu_ftz": True} if self.name == "gpu" else None
+        """Compiler options for a program that ``jax.jit`` lowered; ``None``: XLA's own choice."""
+        return None

@@ -1,8 +1,12 @@
 """Advice that proves itself: each finding compiles what it proposes, and says the difference.
 
-A finding looks at the nodes of the call's chunks for something that a TPU does slowly, compiles the
-chunks with the change, and reports what that takes off the call's cycles. What gains less than
-``LEAST`` is not reported: so a model without flaws gets no advice.
+A finding looks at the nodes of the call's chunks for something that the target does slowly,
+compiles the chunks with the change, and reports what that takes off the call. What gains less than
+``LEAST`` is not reported: so a model without flaws gets no advice. Costs are counted in the ticks
+of the target's machine: cycles, or where its compiler estimates none, time by published peaks.
+
+What only some machines do slowly, ``Machine`` says of them: lanes and matrix units to be filled,
+64-bit numbers that are emulated.
 """
 
 from __future__ import annotations
@@ -15,13 +19,14 @@ from typing import Any, Final
 from fuse.aot.heads import CannotJoinError, Joined, is_attention, query
 from fuse.aot.resize import padded_product, resized_product, rows
 from fuse.aot.retype import retyped
+from fuse.aot.text import time
 from fuse.backends.base import Chunk
-from fuse.backends.estimates import AS_IT_IS, Variant
+from fuse.backends.estimates import AS_IT_IS, Estimate, Machine, Variant
 from fuse.engine.targeted import Planned, Targeted, single
 from fuse.trace.node import Node, Operand, Output
 
 LEAST: Final = 0.02
-"""The least share of the call's cycles that is worth a line."""
+"""The least share of the call's cost that is worth a line."""
 TOGETHER: Final = 2
 """Heads that are joined: 64 becomes 128, which fills the lanes of a vector."""
 LANES: Final = 128
@@ -50,15 +55,29 @@ READS: Final = ("host_read", "host_fallback")
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What is judged: a call's different chunks, how often each runs, and its cycles."""
+    """What is judged: a call's different chunks, how often each runs, and what it costs."""
 
     targeted: Targeted
     chunks: tuple[tuple[Chunk, int], ...]
-    cycles: int
+    ticks: int
     data: dict[str, Any]
 
+    @property
+    def machine(self) -> Machine:
+        """Whose ticks they are."""
+        return self.targeted.target.machine
+
+    def of(self, estimate: Estimate) -> int:
+        """The ticks of a chunk."""
+        return self.machine.total(estimate)
+
+    def shown(self, ticks: int) -> str:
+        """Ticks as text: cycles, or a time."""
+        cycles = f"{ticks:,} cycles"
+        return cycles if self.machine.counts_cycles else time(self.machine.seconds(ticks))
+
     def cost(self, change: Callable[[Chunk], Chunk | None], variant: Variant = AS_IT_IS) -> int:
-        """Cycles of the call with changed chunks; ``None`` leaves one as it is.
+        """Ticks of the call with changed chunks; ``None`` leaves one as it is.
 
         A chunk that does not compile so stays as it is; one that is slower so counts as slower.
         """
@@ -70,21 +89,25 @@ class Call:
         for chunk, changed, count in wanted:
             now = self.targeted.estimate(chunk)
             found = now if changed is None else self.targeted.estimate(changed, variant)
-            total += (now if found.error else found).cycles * count
+            total += self.of(now if found.error else found) * count
         return total
 
     def finding(self, what: str, nodes: Sequence[Node], change: str, after: int) -> dict[str, Any]:
         """One finding, of the lines of ``nodes``."""
         lines = Counter(node.source for node in nodes if not node.source.startswith("backward ("))
-        share = (self.cycles - after) / self.cycles
+        share = (self.ticks - after) / self.ticks
+        counts = self.machine.counts_cycles
+        became = f"{after:,}" if counts else self.shown(after)
         return {
             "what": what,
             "source": lines.most_common(1)[0][0] if lines else "",
             "change": change,
             "gain": share,
-            "cycles_before": self.cycles,
-            "cycles_after": after,
-            "proof": f"compiled so: {self.cycles:,} cycles became {after:,}",
+            "cycles_before": self.ticks if counts else None,
+            "cycles_after": after if counts else None,
+            "seconds_before": self.machine.seconds(self.ticks),
+            "seconds_after": self.machine.seconds(after),
+            "proof": f"compiled so: {self.shown(self.ticks)} became {became}",
         }
 
 
@@ -98,9 +121,12 @@ def advise(targeted: Targeted, data: dict[str, Any], runs: Sequence[int]) -> lis
             chunks[digest] = chunk
             times[digest] += 1
     pairs = tuple((chunk, times[digest]) for digest, chunk in chunks.items())
-    if data["cycles"] == 0:
+    ticks = sum(
+        targeted.target.machine.total(targeted.estimate(chunk)) * count for chunk, count in pairs
+    )
+    if ticks == 0:
         return []
-    call = Call(targeted, pairs, data["cycles"], data)
+    call = Call(targeted, pairs, ticks, data)
     found = [finding for rule in RULES for finding in rule(call)]
     found = [finding for finding in found if finding["gain"] >= LEAST]
     return sorted(found, key=lambda finding: -float(finding["gain"]))
@@ -119,7 +145,7 @@ def _is_float32_product(node: Node) -> bool:
 
 
 def float32_products(call: Call) -> Iterator[dict[str, Any]]:
-    """Products of float32, which a TPU's matrix unit makes of several of bfloat16."""
+    """Products of float32, which matrix units are slower at than at narrower numbers."""
     nodes = _nodes(call, _is_float32_product)
     setting = call.targeted.target.describe().get("float32 products", "highest")
     if not nodes or setting == "medium":
@@ -127,22 +153,26 @@ def float32_products(call: Call) -> Iterator[dict[str, Any]]:
     settings = [name for name in ("high", "medium") if name != setting]
     found = {name: call.cost(lambda chunk: chunk, Variant(precision=name)) for name in settings}
     best = min(found, key=found.__getitem__)
+    several = "are made of several of bfloat16 each"
+    how = several if call.machine.matrix else "keep all their digits"
     finding = call.finding(
-        f"{len(nodes)} products of float32 are made of several of bfloat16 each, as "
+        f"{len(nodes)} products of float32 {how}, as "
         f'torch.set_float32_matmul_precision is "{setting}"',
         nodes,
         f'torch.set_float32_matmul_precision("{best}"), or bfloat16 by torch.autocast',
         found[best],
     )
     others = [
-        f'"{name}" makes {cycles:,} of them' for name, cycles in found.items() if name != best
+        f'"{name}" makes ' + (f"{ticks:,} of them" if call.machine.lanes else call.shown(ticks))
+        for name, ticks in found.items()
+        if name != best
     ]
     yield finding | {"proof": "; ".join([finding["proof"], *others])}
 
 
 def narrow_heads(call: Call) -> Iterator[dict[str, Any]]:
     """Attention whose heads fill half of a vector's lanes."""
-    nodes = _nodes(call, is_attention)
+    nodes = _nodes(call, is_attention) if call.machine.lanes else []
     if not nodes or query(nodes[0]).shape[-1] * TOGETHER > LANES:
         return
     try:
@@ -161,6 +191,8 @@ def narrow_heads(call: Call) -> Iterator[dict[str, Any]]:
 
 def odd_dimensions(call: Call) -> Iterator[dict[str, Any]]:
     """Products a dimension of which misses a multiple of 128: each alone, before and after."""
+    if not call.machine.lanes:
+        return
     changed: dict[int, list[Node]] = {}
     gains: Counter[int] = Counter()
     pairs = [
@@ -172,7 +204,7 @@ def odd_dimensions(call: Call) -> Iterator[dict[str, Any]]:
     for size, node, count, *futures in pairs:
         before, after = (future.result() for future in futures)
         if not before.error and not after.error:
-            gains[size] += (before.cycles - after.cycles) * count
+            gains[size] += (call.of(before) - call.of(after)) * count
             changed.setdefault(size, []).append(node)
     for size, gain in gains.items():
         wide = -(-size // LANES) * LANES
@@ -181,27 +213,28 @@ def odd_dimensions(call: Call) -> Iterator[dict[str, Any]]:
             f"{LANES}",
             changed[size],
             f"{wide} instead of {size}",
-            call.cycles - gain,
+            call.ticks - gain,
         )
-        proof = f"compiled alone with {wide}: these products take {gain:,} cycles less"
+        proof = f"compiled alone with {wide}: these products take {call.shown(gain)} less"
         yield finding | {"proof": proof}
 
 
 def emulated(call: Call) -> Iterator[dict[str, Any]]:
-    """Numbers of 64 bits, which a TPU has no registers for."""
-    for wide, narrow in (("float64", "float32"), ("int64", "int32")):
+    """Numbers of 64 bits, where the machine has no registers for them."""
+    for wide in call.machine.emulates:
+        narrow = wide.replace("64", "32")
         nodes = _nodes(call, lambda node, wide=wide: _computes(node, wide))  # type: ignore[misc]
         if nodes:
             yield call.finding(
                 f"{len(nodes)} operations on {wide}, which the compiler makes of pairs of 32 bits",
                 nodes,
                 f"{narrow}, where its range does",
-                call.cycles - _saved(call, wide, narrow),
+                call.ticks - _saved(call, wide, narrow),
             )
 
 
 def _saved(call: Call, wide: str, narrow: str) -> int:
-    """Cycles that another dtype takes off the call.
+    """Ticks that another dtype takes off the call.
 
     Of integers with products of float32 made in bfloat16, before and after: they cost the same,
     and such a chunk compiles in an eighth of the time.
@@ -229,7 +262,6 @@ def cuts(call: Call) -> Iterator[dict[str, Any]]:
     reads = sum(call.data["cuts"].get(name, 0) for name in READS) - 1
     if reads < 1:
         return
-    machine = call.targeted.target.machine
     saved = reads * call.data["launch_seconds"] / max(call.data["launches"], 1)
     seconds = call.data["seconds"] + call.data["launch_seconds"]
     nodes = [call.targeted.plans[number].plan.trace.nodes[-1] for number in _read_plans(call)]
@@ -237,7 +269,7 @@ def cuts(call: Call) -> Iterator[dict[str, Any]]:
         f"{reads + 1} times the call waits for a number on the host",
         nodes,
         "read once at the end, or every so many steps; keep conditions on the device (torch.where)",
-        call.cycles - int(saved * machine.clock),
+        call.ticks - int(saved * call.machine.rate),
     )
     yield finding | {
         "gain": saved / seconds,
@@ -275,12 +307,12 @@ def changing_shapes(call: Call) -> Iterator[dict[str, Any]]:
             f"{len(shapes)} shapes of the same {len(several[0].plan.trace.nodes)} operations",
             several[0].plan.trace.nodes,
             "pad to one shape, or to a few: each new one is compiled",
-            call.cycles,
+            call.ticks,
         )
         yield finding | {
             "gain": rest / max(sum(seconds), 1e-9),
             "proof": f"compiling took {sum(seconds):.1f} s, all but the longest {rest:.1f} s "
-            "(the share is of that, not of cycles)",
+            "(the share is of that, not of what the call costs)",
         }
 
 
@@ -288,9 +320,9 @@ def small_batches(call: Call) -> Iterator[dict[str, Any]]:
     """Products of fewer rows than a matrix unit has: those of a full one cost little more.
 
     The rows are those that most products have. Each product is compiled alone with as many rows as
-    fill the unit; the gain is in cycles a row.
+    fill the unit; the gain is in ticks a row.
     """
-    full = call.targeted.target.machine.matrix
+    full = call.machine.matrix
     counted: Counter[int] = Counter()
     for chunk, count in call.chunks:
         for node in chunk.nodes:
@@ -305,24 +337,24 @@ def small_batches(call: Call) -> Iterator[dict[str, Any]]:
         wider = {at: resized_product(node, few, full) for at, node in enumerate(chunk.nodes)}
         places = {at for at, product in wider.items() if product is not None}
         costs = call.targeted.estimate(chunk).costs
-        inside += sum(cost.cycles for cost in costs if cost.node in places) * count
+        inside += sum(call.machine.ticks(cost) for cost in costs if cost.node in places) * count
         for at, product in wider.items():
             if product is None:
                 continue
             pair = [call.targeted.estimate(single(one)) for one in (chunk.nodes[at], product)]
             if not any(one.error for one in pair):
                 nodes.append(chunk.nodes[at])
-                now, then = now + pair[0].cycles * count, then + pair[1].cycles * count
+                now, then = now + call.of(pair[0]) * count, then + call.of(pair[1]) * count
     if not now:
         return
     finding = call.finding(
         f"{len(nodes)} products of {few} rows: a matrix unit takes {full} at once",
         nodes,
         f"a batch of {full} rows",
-        call.cycles - int(inside * max(1 - then * few / (now * full), 0)),
+        call.ticks - int(inside * max(1 - then * few / (now * full), 0)),
     )
     proof = (
-        f"compiled alone: these products take {now:,} cycles for {few} rows and {then:,} for "
+        f"compiled alone: these products take {call.shown(now)} for {few} rows and {then:,} for "
         f"{full}; the gain is of every {few} rows, in what they take within the call"
     )
     yield finding | {"proof": proof}

@@ -1,4 +1,4 @@
-"""The ``fuse aot`` command: run a program here, compile it for a TPU, and report."""
+"""The ``fuse aot`` command: run a program here, compile it for a TPU or GPU, and report."""
 
 from __future__ import annotations
 
@@ -129,14 +129,14 @@ def run(program: str, arguments: Sequence[str], module: bool) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="fuse aot",
-        description="Run a program on this machine, compile what it does for a TPU, and report "
-        "what its last step costs there. No TPU is needed.",
+        description="Run a program on this machine, compile what it does for a TPU or GPU, "
+        "and report what its last step costs there. No such device is needed.",
     )
     parser.add_argument(
         "--target",
         default=config.target(),
-        help="v4, v5e, v5p, v6e or tpu7x (one chip), or a topology such as v5e:4x4 "
-        "(default: FUSE_TARGET)",
+        help="v4, v5e, v5p, v6e or tpu7x (one chip), or a topology such as v5e:4x4; a100, h100, "
+        "h200 or b200, or several, such as h100:8 (default: FUSE_TARGET)",
     )
     parser.add_argument("--html", type=Path, metavar="FILE", help="write the report as a page")
     parser.add_argument(

@@ -14,11 +14,14 @@ from fuse.trace.functional import qualified_name
 from fuse.trace.node import Node
 
 NOTE: Final = (
-    "Every figure is an estimate of the target's compiler or is computed from one; no TPU ran."
+    "Every figure is an estimate of the target's compiler or is computed from one; no {kind} ran."
+)
+ROOFLINE: Final = (
+    "Every time is a bound from below, of what was compiled and published peaks; no {kind} ran."
 )
 LAUNCH_SECONDS: Final = 10e-6
 """What calling an executable takes here (``backends/xla/executable.py``): the host's part of a
-launch; how long a TPU takes to begin is not published."""
+launch; how long a device takes to begin is not published."""
 ARRAY_SECONDS: Final = 0.5e-6
 """What each array that goes in or out adds to it."""
 COMPILER: Final = "the compiler's own"
@@ -42,15 +45,17 @@ def gather(targeted: Targeted, runs: Sequence[int]) -> dict[str, Any]:
                 found[digest] = _chunk(len(found), chunk, estimate, machine)
             found[digest]["runs"] += times[planned.number]
     chunks = list(found.values())
-    cycles = sum(chunk["cycles"] * chunk["runs"] for chunk in chunks)
+    counts = machine.counts_cycles
     peak = max((_peak(targeted, planned) for planned in plans), default=0)
     return {
         "target": targeted.target.name,
-        "note": NOTE,
+        "model": "cycles" if counts else "roofline",
+        "note": (NOTE if counts else ROOFLINE).format(kind=targeted.target.kind),
         "compiler": targeted.target.describe(),
         "machine": _machine(machine),
-        "cycles": cycles,
-        "seconds": machine.seconds(cycles),
+        "cycles": sum(chunk["cycles"] * chunk["runs"] for chunk in chunks) if counts else None,
+        "seconds": sum(chunk["seconds"] * chunk["runs"] for chunk in chunks),
+        "kernels": sum(chunk["kernels"] * chunk["runs"] for chunk in chunks),
         "launches": sum(chunk["runs"] for chunk in chunks),
         "launch_seconds": sum(chunk["launch_seconds"] * chunk["runs"] for chunk in chunks),
         "peak_bytes": peak,
@@ -84,7 +89,8 @@ def _machine(machine: Machine) -> dict[str, Any]:
         "flops": machine.flops,
         "bandwidth": machine.bandwidth,
         "memory": machine.memory,
-        "clock": machine.clock,
+        "clock": machine.clock or None,
+        "peaks": dict(machine.peaks),
         "source": machine.source,
     }
 
@@ -119,14 +125,10 @@ def failures_of(targeted: Targeted, chunk: Chunk, estimate: Estimate) -> list[di
 
 
 def _chunk(number: int, chunk: Chunk, estimate: Estimate, machine: Machine) -> dict[str, Any]:
-    arrays = (*estimate.arguments, *estimate.results)
-    moved = sum(one.padded for one in arrays) + 2 * estimate.temporary_bytes
+    compute, moved = _bounds(estimate, machine)
     launch = LAUNCH_SECONDS + ARRAY_SECONDS * (len(chunk.inputs) + len(chunk.outputs))
-    seconds = {
-        "compute": estimate.flops / machine.flops,
-        "memory": moved / machine.bandwidth,
-        "launch": launch,
-    }
+    seconds = {"compute": compute, "memory": moved / machine.bandwidth, "launch": launch}
+    ticks = machine.total(estimate)
     sources = dict.fromkeys(node.source for node in chunk.nodes if node.source)
     return {
         "number": number,
@@ -135,8 +137,9 @@ def _chunk(number: int, chunk: Chunk, estimate: Estimate, machine: Machine) -> d
         "lines": [line for line in sources if not line.startswith("backward (")],
         "label": f"{len(chunk.nodes)} operations{first_line(chunk)}",
         "error": estimate.error,
-        "cycles": estimate.cycles,
-        "seconds": machine.seconds(estimate.cycles),
+        "cycles": ticks if machine.counts_cycles else None,
+        "seconds": machine.seconds(ticks),
+        "kernels": sum(cost.times for cost in estimate.costs) + sum(estimate.unestimated.values()),
         "launch_seconds": launch,
         "bound": max(seconds, key=seconds.__getitem__),
         "bound_seconds": seconds,
@@ -148,12 +151,26 @@ def _chunk(number: int, chunk: Chunk, estimate: Estimate, machine: Machine) -> d
         "peak_bytes": estimate.peak_bytes,
         "padding": estimate.padding,
         "padded": _padded(estimate),
-        "costs": _costs(chunk, estimate),
+        "costs": _costs(chunk, estimate, machine),
         "kernel_cycles": estimate.kernel_cycles,
         "unestimated": dict(estimate.unestimated),
         "unknown_loops": estimate.unknown_loops,
         "compile_seconds": estimate.seconds,
     }
+
+
+def _bounds(estimate: Estimate, machine: Machine) -> tuple[float, int]:
+    """Seconds of a chunk's arithmetic at its peaks, and the bytes that it moves.
+
+    Of a program whose instructions' bytes are known, these; of another, its arrays in and out, and
+    temporaries twice.
+    """
+    if not machine.counts_cycles:
+        compute = sum(machine.bounds(cost)[0] for cost in estimate.costs)
+        return compute, sum(cost.nbytes for cost in estimate.costs)
+    arrays = (*estimate.arguments, *estimate.results)
+    moved = sum(one.padded for one in arrays) + 2 * estimate.temporary_bytes
+    return estimate.flops / machine.flops, moved
 
 
 def _padded(estimate: Estimate) -> list[dict[str, Any]]:
@@ -167,15 +184,15 @@ def _padded(estimate: Estimate) -> list[dict[str, Any]]:
     ]
 
 
-def _costs(chunk: Chunk, estimate: Estimate) -> list[dict[str, Any]]:
-    """Cycles by operation, dearest first; what the compiler adds has no line."""
+def _costs(chunk: Chunk, estimate: Estimate, machine: Machine) -> list[dict[str, Any]]:
+    """What each operation costs, dearest first; what the compiler adds has no line."""
     by_node: Counter[int | None] = Counter()
     for cost in estimate.costs:
         place = cost.node if cost.node is not None else next(iter(cost.nodes), None)
         known = place is not None and place < len(chunk.nodes)
-        by_node[place if known else None] += cost.cycles
+        by_node[place if known else None] += machine.ticks(cost)
     found = []
-    for place, cycles in by_node.most_common():
+    for place, ticks in by_node.most_common():
         node = None if place is None else chunk.nodes[place]
         found.append(
             {
@@ -183,7 +200,8 @@ def _costs(chunk: Chunk, estimate: Estimate) -> list[dict[str, Any]]:
                 "operands": "" if node is None else ", ".join(node.describe_operands()),
                 "source": "" if node is None else node.source,
                 "node": place,
-                "cycles": cycles,
+                "cycles": ticks if machine.counts_cycles else None,
+                "seconds": machine.seconds(ticks),
             }
         )
     return found

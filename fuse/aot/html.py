@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import Any, Final
 
-from fuse.aot.text import advice, chunk_lines, failures, place, summary
+from fuse.aot.text import advice, amount, chunk_lines, failures, place, summary
 
 _WIDTH: Final = 1000
 _COLOURS: Final = {"compute": "#3a8fb7", "memory": "#e07b39", "launch": "#9aa5b1"}
@@ -27,7 +27,7 @@ def page(data: dict[str, Any]) -> str:
         "<h2>Advice</h2>",
         _pre(advice(data)),
     ]
-    for chunk in sorted(data["chunks"], key=lambda one: -one["cycles"] * one["runs"]):
+    for chunk in sorted(data["chunks"], key=lambda one: -one["seconds"] * one["runs"]):
         body += [f"<h2>Chunk {chunk['number']}</h2>", _costs(chunk), _pre(chunk_lines(chunk))]
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head><meta charset="utf-8">'
@@ -43,14 +43,16 @@ def _pre(lines: list[str]) -> str:
 
 def _bars(data: dict[str, Any]) -> str:
     """The chunks side by side, as wide as what all their runs cost, coloured by their bound."""
-    total = max(data["cycles"], 1)
-    parts = [f'<svg viewBox="0 0 {_WIDTH} 60" role="img" aria-label="cycles by chunk">']
+    total = max(data["seconds"], 1e-15)
+    parts = [f'<svg viewBox="0 0 {_WIDTH} 60" role="img" aria-label="{_unit(data)} by chunk">']
     at = 0.0
     for chunk in data["chunks"]:
-        cycles = chunk["cycles"] * chunk["runs"]
-        title = f"chunk {chunk['number']} x{chunk['runs']}: {cycles:,} cycles, {chunk['label']}"
-        parts.append(_bar(at, 4, _WIDTH * cycles / total, _COLOURS[chunk["bound"]], title))
-        at += _WIDTH * cycles / total
+        seconds = chunk["seconds"] * chunk["runs"]
+        cycles = None if chunk["cycles"] is None else chunk["cycles"] * chunk["runs"]
+        taken = amount(cycles, seconds)
+        title = f"chunk {chunk['number']} x{chunk['runs']}: {taken}, {chunk['label']}"
+        parts.append(_bar(at, 4, _WIDTH * seconds / total, _COLOURS[chunk["bound"]], title))
+        at += _WIDTH * seconds / total
     for number, (name, colour) in enumerate(_COLOURS.items()):
         parts.append(_bar(number * 130 + 4, 40, 12, colour, name))
         parts.append(f'<text x="{number * 130 + 20}" y="52">bound by {name}</text>')
@@ -62,15 +64,21 @@ def _costs(chunk: dict[str, Any]) -> str:
     costs = chunk["costs"][:20]
     if not costs:
         return ""
-    most = max(costs[0]["cycles"], 1)
+    most = max(costs[0]["seconds"], 1e-15)
     height = 18 * len(costs) + 4
-    parts = [f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="cycles by operation">']
+    parts = [
+        f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="{_unit(chunk)} by operation">'
+    ]
     for row, cost in enumerate(costs):
-        label = f"{cost['cycles']:,}  {place(cost)}"
-        width = 400 * cost["cycles"] / most
+        label = f"{amount(cost['cycles'], cost['seconds'])}  {place(cost)}"
+        width = 400 * cost["seconds"] / most
         parts.append(_bar(0, row * 18 + 3, width, _COLOURS[chunk["bound"]], label))
         parts.append(f'<text x="{width + 6:.1f}" y="{row * 18 + 14}">{escape(label[:110])}</text>')
     return "\n".join([*parts, "</svg>"])
+
+
+def _unit(data: dict[str, Any]) -> str:
+    return "time" if data["cycles"] is None else "cycles"
 
 
 def _bar(x: float, y: float, width: float, colour: str, title: str) -> str:

@@ -1,4 +1,4 @@
-"""``fuse.compile_for``: what a call costs on a TPU, asked of the TPU's own compiler."""
+"""``fuse.compile_for``: what a call costs on a TPU or GPU, asked of that device's own compiler."""
 
 from __future__ import annotations
 
@@ -24,25 +24,30 @@ the second shows which numbers vary; the third is as all others will be."""
 
 @final
 class TargetReport(Page):
-    """What one call costs on a target: every figure is its compiler's estimate, and no TPU ran.
+    """What one call costs on a target, of which nothing ran: see ``note`` of ``to_dict``.
 
     Attributes:
         failures: a dict for each operation that the compiler refuses: ``operator``,
             ``operands``, ``source``, ``reason``, and ``kind``: ``refused``, ``aborted`` (the
             compiler ended its process) or ``time-out``.
-        cycles: estimated cycles of the call's chunks; launches are apart from them.
+        cycles: estimated cycles of the call's chunks, launches apart from them; ``None`` for a
+            GPU, whose compiler estimates none.
+        seconds: the cycles at the machine's clock; for a GPU what the chunks take at least by its
+            published peaks.
         launches: executables that the call starts.
         chunks: a dict for each different executable; see ``to_dict``.
         peak_bytes: memory while the dearest of the call's traces runs.
         advice: a dict for each finding: ``what``, ``source``, ``change``, ``gain`` (a share of
-            the call's cycles), ``cycles_before``, ``cycles_after``, ``proof``.
+            what the call costs), ``cycles_before``, ``cycles_after``, ``seconds_before``,
+            ``seconds_after``, ``proof``.
     """
 
     def __init__(self, data: dict[str, Any], targeted: Targeted) -> None:
         """``data`` is what ``gather`` returns, with advice."""
         self._data, self._targeted = data, targeted
         self.failures: list[dict[str, Any]] = data["failures"]
-        self.cycles: int = data["cycles"]
+        self.cycles: int | None = data["cycles"]
+        self.seconds: float = data["seconds"]
         self.launches: int = data["launches"]
         self.chunks: list[dict[str, Any]] = data["chunks"]
         self.peak_bytes: int = data["peak_bytes"]
@@ -54,19 +59,21 @@ class TargetReport(Page):
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data that ``json.dumps`` takes.
 
-        Keys beside the attributes: ``target``, ``note`` (what the figures are), ``compiler`` and
-        ``machine`` (versions; published peaks and their source), ``seconds`` (the cycles at the
-        machine's clock), ``launch_seconds`` (the host's part of the launches, measured on a
-        CPU), ``fits``, ``cuts`` (why traces ended -> how often) and ``host_calls`` (operations
-        that the target cannot run, known at the call: they run on the host).
+        Keys beside the attributes: ``target``, ``model`` (``cycles`` or ``roofline``), ``note``
+        (what the figures are), ``compiler`` and ``machine`` (versions; published peaks and their
+        source), ``kernels`` (instructions that run), ``launch_seconds`` (the host's part of the
+        launches, measured on a CPU), ``fits``, ``cuts`` (why traces ended -> how often) and
+        ``host_calls`` (operations that the target cannot run, known at the call: they run on the
+        host).
 
         Of each chunk: ``runs`` (in the call), ``operations``, ``lines``, ``cycles``, ``seconds``,
         ``bound`` (``compute``, ``memory`` or ``launch``, the largest of ``bound_seconds``),
-        ``flops``, ``bytes_moved`` (arrays in and out, temporaries twice), ``bytes_in``,
+        ``flops``, ``bytes_moved`` (arrays in and out, temporaries twice; for a GPU what every
+        kernel reads and writes), ``kernels``, ``bytes_in``,
         ``bytes_out``, ``temporary_bytes``, ``peak_bytes``, ``padding`` (a share), ``padded``
-        (the arrays that it is in), ``costs`` (cycles by operation), ``unestimated`` (what the
-        compiler gives no estimate of -> how often; not in the cycles), ``kernel_cycles`` (the part
-        of the cycles that is computed from the work that kernels state), ``error``.
+        (the arrays that it is in), ``costs`` (cycles or seconds by operation), ``unestimated``
+        (what the compiler gives no estimate of -> how often; in no sum), ``kernel_cycles`` (the
+        part of the cycles that is computed from the work that kernels state), ``error``.
         """
         return self._data
 
@@ -111,11 +118,12 @@ def compile_for(
     """Call ``fn(*args, **kwargs)`` three times, and compile the last call for ``target``.
 
     The calls really happen, on this machine, with its CPU's results. Their traces are planned as
-    on the target, and every chunk is compiled for it beside the program. It needs the TPU's own
-    compiler, ``pip install "torch-fuse[tpu]"``, and no TPU.
+    on the target, and every chunk is compiled for it beside the program. It needs that device's
+    own compiler, ``pip install "torch-fuse[tpu]"`` or ``"torch-fuse[cuda13]"``, and no such device.
 
     Args:
-        target: v4, v5e, v5p, v6e or tpu7x (one chip), or a topology such as ``v5e:4x4``.
+        target: v4, v5e, v5p, v6e or tpu7x (one chip), or a topology such as ``v5e:4x4``; a100,
+            h100, h200 or b200, or several of one host, such as ``h100:8``.
         fn: a step of a program, which may have run before or not; what it raises is raised here.
         args: positional arguments of ``fn``.
         advice: whether to look for advice, which compiles chunks in other ways as well; no
@@ -127,7 +135,7 @@ def compile_for(
         compiled. What the compiler refuses is in ``failures``, and no error.
 
     Raises:
-        ConfigError: there is no such target, or libtpu is not installed.
+        ConfigError: there is no such target, or its compiler is not installed.
 
     Example:
         ```python
@@ -192,7 +200,8 @@ def last_step(targeted: Targeted) -> list[int]:
     total: dict[int, int] = {}
     for planned in targeted.plans:
         if planned.runs > 1:  # the others need not be compiled for this
-            once = 1 + sum(targeted.estimate(chunk).cycles for chunk in planned.chunks)
+            total_of = targeted.target.machine.total
+            once = 1 + sum(total_of(targeted.estimate(chunk)) for chunk in planned.chunks)
             total[planned.number] = planned.runs * once
     if not total:
         return list(targeted.runs)

@@ -13,12 +13,15 @@ LISTED: Final = 8
 def text(data: dict[str, Any]) -> str:
     """The text of what ``TargetReport.to_dict`` returns."""
     lines = [*summary(data), *failures(data), *advice(data)]
-    order = sorted(data["chunks"], key=lambda chunk: -chunk["cycles"] * chunk["runs"])
+    order = sorted(data["chunks"], key=lambda chunk: -chunk["seconds"] * chunk["runs"])
     for chunk in order[:LISTED]:
         lines += ["", *chunk_lines(chunk)]
     if len(order) > LISTED:
-        rest = sum(chunk["cycles"] * chunk["runs"] for chunk in order[LISTED:])
-        lines += ["", f"{len(order) - LISTED} more chunks: {rest:,} cycles"]
+        seconds = sum(chunk["seconds"] * chunk["runs"] for chunk in order[LISTED:])
+        cycles = None
+        if data["cycles"] is not None:
+            cycles = sum(chunk["cycles"] * chunk["runs"] for chunk in order[LISTED:])
+        lines += ["", f"{len(order) - LISTED} more chunks: {amount(cycles, seconds)}"]
     return "\n".join(lines)
 
 
@@ -28,16 +31,36 @@ def summary(data: dict[str, Any]) -> list[str]:
     share = data["peak_bytes"] / machine["memory"]
     cuts = ", ".join(f"{name} {count}" for name, count in data["cuts"].items()) or "none"
     return [
-        f"target    {data['target']}, compiled by libtpu {data['compiler'].get('libtpu', '?')}",
+        f"target    {data['target']}, compiled by {data['compiler'].get('compiler', '?')}",
         f"          {data['note']}",
-        f"cycles    {data['cycles']:,} ({time(data['seconds'])} at "
-        f"{machine['clock'] / 1e9:.2f} GHz)",
-        f"launches  {data['launches']}, apart from the cycles: the host's part "
-        f"{time(data['launch_seconds'])}",
+        *_cost(data),
         f"memory    {size(data['peak_bytes'])} of {size(machine['memory'])} ({share:.1%})"
         + ("" if data["fits"] else ": it does not fit"),
         f"cuts      {cuts}",
     ]
+
+
+def _cost(data: dict[str, Any]) -> list[str]:
+    """What the call takes by the target's model, and its launches."""
+    machine, host = data["machine"], f"the host's part {time(data['launch_seconds'])}"
+    if data["cycles"] is None:
+        return [
+            f"time      {time(data['seconds'])} at least, by the roofline of "
+            f"{machine['bandwidth'] / 1e9:,.0f} GB/s and {machine['flops'] / 1e12:,.0f} TFLOP/s "
+            "(bfloat16)",
+            f"kernels   {data['kernels']}; the time that each takes to begin is in no figure",
+            f"launches  {data['launches']}, apart from that time: {host}",
+        ]
+    return [
+        f"cycles    {data['cycles']:,} ({time(data['seconds'])} at "
+        f"{machine['clock'] / 1e9:.2f} GHz)",
+        f"launches  {data['launches']}, apart from the cycles: {host}",
+    ]
+
+
+def amount(cycles: int | None, seconds: float) -> str:
+    """What something costs: the compiler's cycles where it estimates them, else a time."""
+    return time(seconds) if cycles is None else f"{cycles:,} cycles"
 
 
 def failures(data: dict[str, Any]) -> list[str]:
@@ -69,12 +92,18 @@ def chunk_lines(chunk: dict[str, Any]) -> list[str]:
     lines = [f"chunk {chunk['number']}: {chunk['label']}, run {times}"]
     if chunk["error"]:
         return [*lines, f"  refused: {first_line(chunk['error'])}"]
+    counts = chunk["cycles"] is not None
+    taken = (
+        f"{chunk['cycles']:,} cycles ({time(chunk['seconds'])})"
+        if counts
+        else (f"{time(chunk['seconds'])} at least in {chunk['kernels']} kernels")
+    )
+    padding = f", {chunk['padding']:.0%} of what goes in and out is padding" if counts else ""
     lines += [
-        f"  {chunk['cycles']:,} cycles ({time(chunk['seconds'])}), bound by its {chunk['bound']}: "
+        f"  {taken}, bound by its {chunk['bound']}: "
         + ", ".join(f"{name} {time(value)}" for name, value in chunk["bound_seconds"].items()),
         f"  {size(chunk['bytes_in'])} in, {size(chunk['bytes_out'])} out, "
-        f"{size(chunk['temporary_bytes'])} temporary, {chunk['padding']:.0%} of what goes in and "
-        "out is padding",
+        f"{size(chunk['temporary_bytes'])} temporary{padding}",
     ]
     if chunk["kernel_cycles"]:
         lines.append(
@@ -82,12 +111,14 @@ def chunk_lines(chunk: dict[str, Any]) -> list[str]:
         )
     if chunk["unestimated"]:
         listed = ", ".join(f"{count} {name}" for name, count in top(chunk["unestimated"]))
-        lines.append(f"  without an estimate, not in the cycles: {listed}")
+        what = "the cycles" if counts else "that time"
+        lines.append(f"  without an estimate, not in {what}: {listed}")
     if chunk["unknown_loops"]:
         lines.append(f"  {chunk['unknown_loops']} loops of unknown length, counted as one trip")
     for cost in chunk["costs"][:LISTED]:
-        share = cost["cycles"] / max(chunk["cycles"], 1)
-        lines.append(f"  {cost['cycles']:>12,}  {share:4.0%}  {place(cost)}")
+        share = cost["seconds"] / max(chunk["seconds"], 1e-15)
+        shown = f"{cost['cycles']:,}" if counts else time(cost["seconds"])
+        lines.append(f"  {shown:>12}  {share:4.0%}  {place(cost)}")
     return lines
 
 

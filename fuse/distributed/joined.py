@@ -124,7 +124,7 @@ def compile_for(target: str, captured: Captured, seconds: float = COMPILER_SECON
         Its estimate; what it refuses is in ``error``.
 
     Raises:
-        ConfigError: there is no such target, or libtpu is not installed.
+        ConfigError: there is no such target, or its compiler is not installed.
     """
     opened = lazy.engine().backend.target(target, seconds)
     try:

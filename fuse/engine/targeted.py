@@ -166,17 +166,24 @@ class Targeted:
             sys.stderr.write(f"fuse: {name}: waiting for {waiting} chunks to compile\n")
         answers = [future.result() for future in list(self._estimates.values())]
         refused = [answer for answer in answers if answer.error]
-        cycles = sum(
-            self.estimate(chunk).cycles for number in self.runs
+        ticks = sum(
+            self.target.machine.total(self.estimate(chunk)) for number in self.runs
             for chunk in self.plans[number].chunks
         )  # fmt: skip
         sys.stderr.write(
-            f"fuse: {name}: {len(answers)} chunks, {len(refused)} refused, {cycles:,} cycles for "
-            f"all of {len(self.runs)} traces (its compiler's estimate; no TPU ran)\n"
+            f"fuse: {name}: {len(answers)} chunks, {len(refused)} refused, {self._cost(ticks)}; "
+            f"no {self.target.kind} ran)\n"
         )
         for answer in refused:
             sys.stderr.write(f"fuse: {name}: {answer.kind}: {answer.error.splitlines()[0]}\n")
         self.target.close()
+
+    def _cost(self, ticks: int) -> str:
+        machine, traces = self.target.machine, f"for all of {len(self.runs)} traces"
+        if machine.counts_cycles:
+            return f"{ticks:,} cycles {traces} (its compiler's estimate"
+        seconds = machine.seconds(ticks) * 1e3
+        return f"{seconds:,.3f} ms at least {traces} (by its published peaks"
 
     def _key(self, chunk: Chunk, variant: Variant = AS_IT_IS) -> Key:
         fields = {"kind": "estimate", **program_fields(chunk), **compile_fields(self.target)}

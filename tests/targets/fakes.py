@@ -10,7 +10,9 @@ from fuse.backends.estimates import AS_IT_IS, KERNEL, Cost, Estimate, Held, Mach
 from fuse.trace.borders import Borders
 from fuse.trace.node import Node
 
-MACHINE = Machine("fake", 100e12, 1e12, 10**9, 1e9, 128, 8, 128, 0, "tests")
+MACHINE = Machine(
+    "fake", 100e12, 1e12, 10**9, 1e9, "tests", 128, 8, 128, emulates=("float64", "int64")
+)
 PASSES = {"highest": 6, "high": 3, "medium": 1}
 
 
@@ -50,7 +52,7 @@ class FakeTarget(Target):
         return {
             "backend": "xla",
             "target": "fake",
-            "libtpu": "0",
+            "compiler": "a fake 0",
             "float32 products": "highest",
             "of": str(id(self)),
         }

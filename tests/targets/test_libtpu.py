@@ -15,8 +15,8 @@ import torch
 
 import fuse
 from fuse.backends.estimates import Variant
-from fuse.backends.xla.tpu.target import TpuTarget
-from fuse.backends.xla.tpu.targets import parse
+from fuse.backends.xla.targets.names import parse
+from fuse.backends.xla.targets.target import XlaTarget
 from fuse.device import lazy
 from fuse.engine.executables import surroundings
 from fuse.engine.targeted import single
@@ -31,8 +31,8 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="module")
-def v5e() -> Iterator[TpuTarget]:
-    target = TpuTarget(parse("v5e"))
+def v5e() -> Iterator[XlaTarget]:
+    target = XlaTarget(parse("v5e"))
     yield target
     target.close()
 
@@ -41,7 +41,7 @@ def node(text: str) -> Node:
     return Drawing(text).trace.nodes[0]
 
 
-def test_a_chunk_compiles_with_an_estimate(v5e: TpuTarget) -> None:
+def test_a_chunk_compiles_with_an_estimate(v5e: XlaTarget) -> None:
     estimate, executable = v5e.compile(single(node("c = mul.Tensor(a, b)")))
     assert estimate.error == ""
     assert estimate.cycles > 0
@@ -52,14 +52,14 @@ def test_a_chunk_compiles_with_an_estimate(v5e: TpuTarget) -> None:
 
 @pytest.mark.parametrize("name", ["v4", "v5p", "v6e", "tpu7x", "v5e:4x4"])
 def test_every_generation_compiles(name: str) -> None:
-    target = TpuTarget(parse(name))
+    target = XlaTarget(parse(name))
     estimate, executable = target.compile(single(node("c = mul.Tensor(a, b)")))
     assert (estimate.error, estimate.cycles > 0, bool(executable)) == ("", True, True)
     assert target.fingerprint()["device kind"].startswith("TPU")
     target.close()
 
 
-def test_keys_are_those_of_a_host_of_the_target(v5e: TpuTarget) -> None:
+def test_keys_are_those_of_a_host_of_the_target(v5e: XlaTarget) -> None:
     """What a v5e host says of itself, field by field, in libtpu's own words."""
     found = v5e.fingerprint()
     assert found["platform"] == "tpu"
@@ -77,7 +77,7 @@ def test_keys_are_those_of_a_host_of_the_target(v5e: TpuTarget) -> None:
 
 
 def test_a_killed_worker_is_an_error_of_its_chunk_and_the_next_one_compiles() -> None:
-    target = TpuTarget(parse("v5e"))
+    target = XlaTarget(parse("v5e"))
     target.fingerprint()
     (worker,) = target.workers.alive
     os.kill(worker.pid, signal.SIGKILL)
@@ -91,7 +91,7 @@ def test_a_killed_worker_is_an_error_of_its_chunk_and_the_next_one_compiles() ->
 
 
 def test_a_compiler_that_takes_too_long_is_ended() -> None:
-    target = TpuTarget(parse("v5e"), seconds=0.0)
+    target = XlaTarget(parse("v5e"), seconds=0.0)
     target.fingerprint()
     (worker,) = target.workers.alive
     os.kill(worker.pid, signal.SIGSTOP)  # it cannot answer before it is looked at
@@ -103,7 +103,7 @@ def test_a_compiler_that_takes_too_long_is_ended() -> None:
 
 def test_a_topology_that_the_compiler_lacks_is_named() -> None:
     with pytest.raises(ConfigError, match="unknown target 'v5e:3x7'.*known ones are v4"):
-        TpuTarget(parse("v5e:3x7")).fingerprint()
+        XlaTarget(parse("v5e:3x7")).fingerprint()
 
 
 def test_products_of_64_bit_integers_compile() -> None:
@@ -167,7 +167,7 @@ def test_orders_and_signs_of_float64_compile() -> None:
     assert report.to_dict()["host_calls"] == []
 
 
-def test_complex128_is_refused_at_the_call(v5e: TpuTarget) -> None:
+def test_complex128_is_refused_at_the_call(v5e: XlaTarget) -> None:
     x = torch.ones(3, dtype=torch.complex128)
     with pytest.warns(UserWarning, match="complex128"):
         report = fuse.compile_for("v5e", lambda: (x.to("tpu") * 2).abs().sum().item(), advice=False)
@@ -191,7 +191,7 @@ def test_the_gain_of_wider_heads_is_that_of_the_model_changed_by_hand() -> None:
     assert found["cycles_after"] == pytest.approx(wide.cycles, rel=0.02)
 
 
-def test_a_variant_is_no_entry_of_a_pack(v5e: TpuTarget) -> None:
+def test_a_variant_is_no_entry_of_a_pack(v5e: XlaTarget) -> None:
     one = single(node("c = mul.Tensor(a, b)"))
     assert v5e.compile(one, Variant(precision="medium"))[0].error == ""
 

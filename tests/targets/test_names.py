@@ -11,6 +11,7 @@ import pytest
 import fuse
 from fuse import config
 from fuse.backends.registry import get_backend
+from fuse.backends.xla.targets import names
 from fuse.backends.xla.tpu import targets
 from fuse.errors import ConfigError
 
@@ -28,14 +29,15 @@ from fuse.errors import ConfigError
     ],
 )
 def test_a_name_is_a_topology(name: str, topology: str, one: bool) -> None:
-    found = targets.parse(name)
-    assert (found.topology, found.one_chip, found.text) == (topology, one, name)
+    found = targets.find(name)
+    assert found is not None
+    assert (found.topology(), found.one_chip, found.text) == (topology, one, name)
 
 
 @pytest.mark.parametrize("name", ["v9", "", "v5e:", "v5e:4", "v5e:4x4x4x4", "V5E", "v5e 4x4"])
 def test_an_unknown_target_lists_the_known(name: str) -> None:
     with pytest.raises(ConfigError, match="the known ones are v4, v5e, v5p, v6e, tpu7x"):
-        targets.parse(name)
+        names.parse(name)
 
 
 def test_peaks_are_per_device_and_give_a_clock_that_a_chip_can_have() -> None:

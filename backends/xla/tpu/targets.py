@@ -1,4 +1,4 @@
-"""The targets by name: generations of TPUs, what is published of each, and topologies.
+"""TPUs as targets, by name: their generations, what is published of each, and topologies.
 
 Names are those of libtpu's topologies: a generation alone is one chip of it, ``v5e:4x4`` are
 sixteen. What a chunk is compiled for is always one device of the target.
@@ -9,8 +9,12 @@ from __future__ import annotations
 import importlib.metadata
 import re
 from dataclasses import dataclass
+from typing import ClassVar, final
 
 from fuse.backends.estimates import Machine
+from fuse.backends.xla.platform import Platform
+from fuse.backends.xla.targets.described import Described
+from fuse.backends.xla.tpu.platform import TpuPlatform
 from fuse.errors import ConfigError, describe
 
 
@@ -31,6 +35,7 @@ class Generation:
     accelerator: str
 
 
+EMULATED = ("float64", "int64")
 _DOCS = "https://cloud.google.com/tpu/docs/"
 
 
@@ -46,7 +51,9 @@ def _machine(
     units, width = matrix
     clock = flops / (2 * units * width * width)
     page = _DOCS + name
-    return Machine(name, flops, bandwidth, int(memory), clock, 128, 8, width, sparse_cores, page)
+    return Machine(
+        name, flops, bandwidth, int(memory), clock, page, 128, 8, width, sparse_cores, EMULATED
+    )
 
 
 GENERATIONS = {
@@ -74,41 +81,58 @@ stays under the peak."""
 _NAME = re.compile(r"(?P<generation>[a-z0-9]+)(:(?P<shape>\d+(x\d+){1,2}))?")
 
 
-@dataclass(frozen=True, slots=True)
-class TargetName:
+@final
+@dataclass(frozen=True)
+class TargetName(Described):
     """A target's name, taken apart: ``topology`` is what libtpu is asked for."""
 
     text: str
     generation: Generation
     shape: str
 
+    worker: ClassVar[str] = "fuse.backends.xla.tpu.worker"
+    lowered_for: ClassVar[str] = "tpu"
+    kind: ClassVar[str] = "TPU"
+
     @property
-    def topology(self) -> str:
-        """The generation and the shape, as libtpu's topologies are named."""
-        return f"{self.generation.machine.name}:{self.shape}"
+    def machine(self) -> Machine:  # noqa: D102
+        return self.generation.machine
 
     @property
     def one_chip(self) -> bool:
         """Whether the target is one chip, which is less than a host has by default."""
         return set(self.shape.split("x")) == {"1"}
 
+    def platform(self) -> Platform:  # noqa: D102
+        return TpuPlatform()
 
-def parse(text: str) -> TargetName:
-    """The target called ``text``; raises ``ConfigError`` that lists the known ones."""
+    def compiler(self) -> str:  # noqa: D102
+        return f"libtpu {libtpu_version()}"
+
+    def topology(self) -> str:
+        """The generation and the shape, as libtpu's topologies are named."""
+        return f"{self.generation.machine.name}:{self.shape}"
+
+    def environment(self) -> dict[str, str]:
+        """What keeps libtpu from looking for a TPU's host."""
+        return {
+            "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # there is no TPU that two processes could want
+            "TPU_SKIP_MDS_QUERY": "1",
+            "TPU_ACCELERATOR_TYPE": self.generation.accelerator,
+            "TPU_WORKER_HOSTNAMES": "localhost",
+        }
+
+    def is_unknown(self, why: str) -> bool:  # noqa: D102
+        return "INVALID_ARGUMENT" in why
+
+
+def find(text: str) -> TargetName | None:
+    """The target called ``text``; ``None`` where no generation is called so."""
     found = _NAME.fullmatch(text)
     generation = GENERATIONS.get(found["generation"]) if found else None
     if found is None or generation is None:
-        raise ConfigError(unknown(text))
+        return None
     return TargetName(text, generation, found["shape"] or generation.chip)
-
-
-def unknown(text: str, why: str = "") -> str:
-    """The text of the error about a target that there is not."""
-    return describe(
-        f"unknown target {text!r}{': ' + why if why else ''}: the known ones are "
-        f"{', '.join(GENERATIONS)}",
-        hint="name one of them (one chip), or a topology such as v5e:4x4",
-    )
 
 
 def libtpu_version() -> str:

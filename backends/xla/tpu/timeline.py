@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from fuse.backends.estimates import Machine, Transfer
-from fuse.backends.xla.tpu.hlo import Instruction, Program, arrays, sums_of
+from fuse.backends.xla.targets.account import Read, sums_of
+from fuse.backends.xla.targets.hlo import Instruction, Program, arrays
 from fuse.backends.xla.tpu.links import Slice, group_of
 
 KINDS: Final = (
@@ -26,11 +27,11 @@ _NAME = re.compile(r'(?:chain_id="|channel_id=)(\d+)')
 class Timeline:
     """A walk over the entry's instructions, in order. Times are seconds from the step's start."""
 
-    def __init__(self, program: Program, machine: Machine, slice_: Slice) -> None:
+    def __init__(self, program: Program, machine: Machine, slice_: Slice, read: Read) -> None:
         """Walks at once."""
         self.now = 0.0
         self.transfers: list[Transfer] = []
-        self._program, self._machine, self._slice = program, machine, slice_
+        self._program, self._machine, self._slice, self._read = program, machine, slice_, read
         self._free = 0.0  # the links, from then on
         self._open: dict[str, int] = {}  # name or channel -> its place among the transfers
         for one in program.computations[program.entry]:
@@ -61,7 +62,7 @@ class Timeline:
             self._compute(one)
 
     def _compute(self, one: Instruction) -> None:
-        cycles = sums_of(self._program, one, self._machine).cycles
+        cycles = sums_of(self._program, one, self._read).cycles
         self.now += self._machine.seconds(cycles)
 
     def _within(self, one: Instruction) -> list[Instruction] | None:

@@ -1,4 +1,4 @@
-"""A TPU that is not here: its compiler in worker processes, at most two at a time."""
+"""A device that is not here: its compiler in worker processes, at most two at a time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import importlib.metadata
 import os
 import time
 from dataclasses import replace
-from typing import Final
+from typing import Final, final
 
 import jax
 
@@ -19,8 +19,8 @@ from fuse.backends.processes.process import Ended, Process, Processes
 from fuse.backends.processes.serve import packed
 from fuse.backends.xla.lowering import rejection
 from fuse.backends.xla.rules.registry import RULES
-from fuse.backends.xla.tpu.platform import TpuPlatform
-from fuse.backends.xla.tpu.targets import TargetName, libtpu_version, unknown
+from fuse.backends.xla.targets.described import Described
+from fuse.backends.xla.targets.names import unknown
 from fuse.bounded import Bounded
 from fuse.errors import ConfigError, describe
 from fuse.trace.borders import Borders
@@ -28,59 +28,50 @@ from fuse.trace.node import Node
 from fuse.trace.signature import signature
 
 WORKERS: Final = min(2, len(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else 2
-"""Compilers at once, no more than cores this process may use: each takes 0.7 GB with libtpu in it,
-and several threads of its own."""
+"""Compilers at once, no more than cores this process may use: each takes 0.7 GB with the compiler
+in it, and several threads of its own."""
 
 
-def started(target: TargetName) -> Process:
+def started(described: Described) -> Process:
     """A worker for the target; raises ``ConfigError`` with what it says."""
+    kept = {name: text for name, text in os.environ.items() if name != "FUSE_TARGET"}
+    kept |= {"JAX_PLATFORMS": "cpu"} | described.environment()
     try:
-        return Process("fuse.backends.xla.tpu.worker", [target.text], _environment(target))
+        return Process(described.worker, [described.text], kept)
     except Ended as error:
         why = str(error).strip()
         if error.kind == "start":
             why = (why.splitlines() or [""])[0]
-            if "INVALID_ARGUMENT" in why:
-                raise ConfigError(unknown(target.text, why)) from error
+            if described.is_unknown(why):
+                raise ConfigError(unknown(described.text, why)) from error
         raise ConfigError(
-            describe(f"the compiler of target {target.text!r} did not start: {why}")
+            describe(f"the compiler of target {described.text!r} did not start: {why}")
         ) from error
 
 
-def _environment(target: TargetName) -> dict[str, str]:
-    """This process's, and what keeps libtpu from looking for a TPU's host."""
-    added = {
-        "JAX_PLATFORMS": "cpu",
-        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # there is no TPU that two processes could want
-        "TPU_SKIP_MDS_QUERY": "1",
-        "TPU_ACCELERATOR_TYPE": target.generation.accelerator,
-        "TPU_WORKER_HOSTNAMES": "localhost",
-    }
-    kept = {name: text for name, text in os.environ.items() if name != "FUSE_TARGET"}
-    return kept | added
+@final
+class XlaTarget(Target):
+    """Workers start when a chunk needs one, and live until ``close``."""
 
-
-class TpuTarget(Target):
-    """Final. Workers start when a chunk needs one, and live until ``close``."""
-
-    def __init__(self, target: TargetName, seconds: float = COMPILER_SECONDS) -> None:
-        """Raises ``ConfigError`` where libtpu is not installed; starts nothing."""
-        self._libtpu = libtpu_version()
-        self._target = target
-        self.name = target.text
-        self.machine = target.generation.machine
+    def __init__(self, described: Described, seconds: float = COMPILER_SECONDS) -> None:
+        """Raises ``ConfigError`` where the compiler is not installed; starts nothing."""
+        self._compiler = described.compiler()
+        self._described = described
+        self.name = described.text
+        self.machine = described.machine
+        self.kind = described.kind
         self._seconds = seconds
-        self._platform = TpuPlatform()
+        self._platform = described.platform()
         self._decompositions = Decompositions(lambda name: name in RULES or is_function(name))
         self._rejections: Bounded[str, str | None] = Bounded(MOST_SIGNATURES)
-        self.workers = Processes(WORKERS, lambda: started(target))
+        self.workers = Processes(WORKERS, lambda: started(described))
         self._fingerprint: dict[str, str] | None = None
 
     def describe(self) -> dict[str, str]:  # noqa: D102
         return {
             "backend": "xla",
-            "target": self._target.topology,
-            "libtpu": self._libtpu,
+            "target": self._described.topology(),
+            "compiler": self._compiler,
             "jax": jax.__version__,
             "jaxlib": importlib.metadata.version("jaxlib"),
             "xla flags": os.environ.get("XLA_FLAGS", ""),
@@ -109,8 +100,8 @@ class TpuTarget(Target):
         variant = replace(variant, precision=precision)
         started = time.perf_counter()
         try:
-            functions = Shipment.of(chunk.nodes, "tpu")
-        except Exception as error:  # noqa: BLE001  (a kernel that no TPU can run)
+            functions = Shipment.of(chunk.nodes, self._described.lowered_for)
+        except Exception as error:  # noqa: BLE001  (a kernel that the target cannot run)
             seconds = time.perf_counter() - started
             text = f"{type(error).__name__}: {error}"
             return Estimate(error=text, kind="refused", seconds=seconds), b""

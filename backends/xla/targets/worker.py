@@ -1,0 +1,129 @@
+"""A process that compiles chunks for a target, one after the other.
+
+The compiler may abort its process, or take for ever, so it has one of its own: a server for
+``fuse.backends.processes.serve``. Which compiler, the target's own ``worker`` says.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import jax
+import torch
+
+from fuse.backends.base import Chunk
+from fuse.backends.decomposed import Decompositions
+from fuse.backends.estimates import KERNEL, Estimate, Variant
+from fuse.backends.functions import Shipment, is_function
+from fuse.backends.xla.backend import surroundings
+from fuse.backends.xla.executable import stored
+from fuse.backends.xla.lowering import lowered
+from fuse.backends.xla.platform import Platform
+from fuse.backends.xla.ranks import joined
+from fuse.backends.xla.ranks.step import Joined
+from fuse.backends.xla.rules.registry import RULES
+from fuse.backends.xla.targets import account, hlo
+from fuse.backends.xla.targets.account import Read
+
+ERROR_LENGTH: Final = 2000
+
+
+class Compiler:
+    """Compiles for the first device of a target; joined steps for all of them."""
+
+    def __init__(
+        self,
+        devices: Sequence[Any],
+        platform: Platform,
+        read: Read,
+        options: Mapping[str, str | bool] | None = None,
+        timeline: Callable[[hlo.Program], Any] | None = None,
+    ) -> None:
+        """``options`` of the compiler are beside the platform's, of targets alone; ``timeline`` is
+        when a program of all devices computes and sends, where that is known."""
+        self.devices, self.platform, self.read = devices, platform, read
+        self.options, self.timeline = dict(options or {}), timeline
+        self.decompositions = Decompositions(lambda name: name in RULES or is_function(name))
+
+    def fingerprint(self) -> dict[str, str]:
+        """The fields of the same name of a backend on a host of the target."""
+        return {**surroundings("xla", self.devices), **self.platform.fingerprint()}
+
+    ready = fingerprint
+
+    def answer(self, request: tuple[Chunk | Joined, Variant, Shipment]) -> tuple[Estimate, bytes]:
+        """What the compiler makes of a chunk, an error included."""
+        chunk, variant, functions = request
+        torch.set_float32_matmul_precision(variant.precision)
+        try:
+            functions.unpack()
+            if isinstance(chunk, Joined):
+                return self.compile_joined(chunk)
+            return self.compile(chunk)
+        except Exception as error:  # noqa: BLE001  (it is the answer)
+            text = f"{type(error).__name__}: {error}"[:ERROR_LENGTH]
+            return Estimate(error=text, kind="refused"), b""
+
+    def compile(self, chunk: Chunk) -> tuple[Estimate, bytes]:
+        """The estimate and the executable; raises what the compiler says."""
+        started = time.perf_counter()
+        program, passing = lowered(chunk, self.platform, self.decompositions, self.devices[0])
+        compiled = self._compiled(program)
+        executable: Any = compiled.runtime_executable()
+        found = estimate(compiled, self.read, time.perf_counter() - started)
+        return found, stored(passing, executable.serialize())
+
+    def compile_joined(self, step: Joined) -> tuple[Estimate, bytes]:
+        """The same of a step of several ranks, for all devices of the target."""
+        started = time.perf_counter()
+        ranks = max((1 + max(form.members, default=-1) for form in step.forms()), default=0)
+        if ranks not in (0, len(self.devices)):
+            raise ValueError(
+                f"the step has {ranks} ranks, and the target {len(self.devices)} devices"
+            )
+        program = joined.lowered(
+            step, self.platform, self.decompositions, self.devices, donate=True
+        )
+        compiled = self._compiled(program)
+        found = estimate(compiled, self.read, time.perf_counter() - started)
+        if self.timeline is not None:
+            walked = self.timeline(hlo.parse(compiled.as_text()))
+            transfers = tuple(walked.transfers)
+            found = replace(found, transfers=transfers, step_seconds=walked.now)
+        return found, b""
+
+    def _compiled(self, program: jax.stages.Lowered) -> Any:
+        options: dict[str, Any] = {**(self.platform.options(program) or {}), **self.options}
+        with jax.enable_x64(True):
+            return program.compile(options or None)
+
+
+def estimate(compiled: Any, read: Read, seconds: float) -> Estimate:
+    """What a compiled program says of itself."""
+    program = hlo.parse(compiled.as_text())
+    sums = account.sums(program, read)
+    # Of these the compiler knows nothing.
+    kernels = sum(cost.flops for cost in sums.costs if cost.opcode == KERNEL)
+    # A GPU's compiler has no analysis of what it made without one.
+    counted, moved = (
+        sum(cost.flops for cost in sums.costs),
+        float(sum(cost.nbytes for cost in sums.costs)),
+    )
+    memory, analysis = compiled.memory_analysis(), compiled.cost_analysis() or {}
+    return Estimate(
+        cycles=sums.cycles,
+        costs=tuple(sums.costs),
+        unestimated=dict(sums.unestimated),
+        unknown_loops=sums.unknown_loops,
+        flops=max(float(analysis.get("flops", counted)), 0.0) + kernels,
+        bytes_accessed=max(float(analysis.get("bytes accessed", moved)), 0.0),
+        arguments=program.arguments(),
+        results=program.results(),
+        temporary_bytes=memory.temp_size_in_bytes,
+        alias_bytes=memory.alias_size_in_bytes,
+        code_bytes=memory.generated_code_size_in_bytes,
+        seconds=seconds,
+    )
