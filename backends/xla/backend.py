@@ -26,7 +26,7 @@ from fuse.backends.xla.cpu.workers import CpuWorkers
 from fuse.backends.xla.executable import XlaExecutable
 from fuse.backends.xla.gpu.platform import GpuPlatform
 from fuse.backends.xla.gpu.targets import plugin
-from fuse.backends.xla.lowering import lowered, rejection
+from fuse.backends.xla.lowering import compiled, lowered, rejection
 from fuse.backends.xla.packed_arrays import PackedArrays, Part, Row
 from fuse.backends.xla.platform import Platform
 from fuse.backends.xla.presumed import presumed
@@ -168,15 +168,12 @@ class XlaBackend(Backend):
 
     def compile(self, chunk: Chunk) -> XlaExecutable:  # noqa: D102
         program, passing = lowered(chunk, self.platform, self.decompositions)
-        with jax.enable_x64(True):
-            # Any: JAX declares fewer kinds of values than it takes.
-            options: dict[str, Any] = {**(self.platform.options(program) or {}), **self.options}
-            compiled = program.compile(options or None)
+        made = compiled(program, self.platform, self.options)
         called = filter(None, (program_of(node.target) for node in chunk.nodes))
         storable = all(function.storable for function in called)
-        loaded = compiled.runtime_executable()
+        loaded = made.runtime_executable()
         return XlaExecutable(
-            loaded, passing, self._stacks, self.platform.held_bytes, compiled, storable
+            loaded, passing, self._stacks, self.platform.held_bytes, made, storable
         )
 
     @functools.cached_property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -59,6 +60,25 @@ def lowered(
             specs.append(jax.ShapeDtypeStruct((len(values), *row.shape), row.dtype))
         jitted = jax.jit(function, donate_argnums=donated, keep_unused=True, **where)
         return dispatch.lowered(jitted, [words, *specs]), passing
+
+
+def compiled(
+    program: jax.stages.Lowered, platform: Platform, options: Mapping[str, Any] | None = None
+) -> jax.stages.Compiled:
+    """What the compiler makes of a lowered program, by the platform's options and by ``options``.
+
+    Raises what it says of one that it refuses under those that the platform has instead, too.
+    """
+    # Any: JAX declares fewer kinds of values than it takes.
+    chosen: dict[str, Any] = {**(platform.options(program) or {}), **(options or {})}
+    with jax.enable_x64(True):
+        try:
+            return program.compile(chosen or None)
+        except jax.errors.JaxRuntimeError as error:
+            instead = platform.instead(error)
+            if instead is None:
+                raise
+        return program.compile({**chosen, **instead})
 
 
 def by_element(node: Node) -> bool:

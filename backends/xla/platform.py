@@ -157,3 +157,7 @@ class Platform:
     def options(self, lowered: jax.stages.Lowered) -> dict[str, str | bool] | None:
         """Compiler options for a program that ``jax.jit`` lowered; ``None``: XLA's own choice."""
         return None
+
+    def instead(self, error: Exception) -> Mapping[str, str | bool] | None:
+        """Options in place of those under which the compiler failed so; ``None``: it is refused."""
+        return None

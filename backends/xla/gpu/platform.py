@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Final
+
 import jax
 
 from fuse.backends.xla.platform import Platform
+
+FLUSHED: Final = "Illegal modifier '.ftz'"
+"""What the assembler says of an instruction that cannot flush subnormal numbers."""
 
 
 class GpuPlatform(Platform):
@@ -16,3 +22,11 @@ class GpuPlatform(Platform):
     def options(self, lowered: jax.stages.Lowered) -> dict[str, str | bool] | None:
         """Without subnormal numbers, which it keeps else: see ``fuse.backends.subnormals``."""
         return {"xla_gpu_ftz": True}
+
+    def instead(self, error: Exception) -> Mapping[str, str | bool] | None:
+        """With subnormal numbers, where the compiler cannot do without.
+
+        From the H100 on, jaxlib 0.10.2 makes comparisons of bfloat16 that flush them, an
+        instruction that there is not.
+        """
+        return {"xla_gpu_ftz": False} if FLUSHED in str(error) else None

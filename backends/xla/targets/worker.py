@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-import jax
 import torch
 
 from fuse.backends.base import Chunk
@@ -20,7 +19,7 @@ from fuse.backends.estimates import KERNEL, Estimate, Variant
 from fuse.backends.functions import Shipment, is_function
 from fuse.backends.xla.backend import surroundings
 from fuse.backends.xla.executable import stored
-from fuse.backends.xla.lowering import lowered
+from fuse.backends.xla.lowering import compiled, lowered
 from fuse.backends.xla.platform import Platform
 from fuse.backends.xla.ranks import joined
 from fuse.backends.xla.ranks.step import Joined
@@ -71,9 +70,9 @@ class Compiler:
         """The estimate and the executable; raises what the compiler says."""
         started = time.perf_counter()
         program, passing = lowered(chunk, self.platform, self.decompositions, self.devices[0])
-        compiled = self._compiled(program)
-        executable: Any = compiled.runtime_executable()
-        found = estimate(compiled, self.read, time.perf_counter() - started)
+        made = compiled(program, self.platform, self.options)
+        executable: Any = made.runtime_executable()
+        found = estimate(made, self.read, time.perf_counter() - started)
         return found, stored(passing, executable.serialize())
 
     def compile_joined(self, step: Joined) -> tuple[Estimate, bytes]:
@@ -87,23 +86,18 @@ class Compiler:
         program = joined.lowered(
             step, self.platform, self.decompositions, self.devices, donate=True
         )
-        compiled = self._compiled(program)
-        found = estimate(compiled, self.read, time.perf_counter() - started)
+        made = compiled(program, self.platform, self.options)
+        found = estimate(made, self.read, time.perf_counter() - started)
         if self.timeline is not None:
-            walked = self.timeline(hlo.parse(compiled.as_text()))
+            walked = self.timeline(hlo.parse(made.as_text()))
             transfers = tuple(walked.transfers)
             found = replace(found, transfers=transfers, step_seconds=walked.now)
         return found, b""
 
-    def _compiled(self, program: jax.stages.Lowered) -> Any:
-        options: dict[str, Any] = {**(self.platform.options(program) or {}), **self.options}
-        with jax.enable_x64(True):
-            return program.compile(options or None)
 
-
-def estimate(compiled: Any, read: Read, seconds: float) -> Estimate:
+def estimate(made: Any, read: Read, seconds: float) -> Estimate:
     """What a compiled program says of itself."""
-    program = hlo.parse(compiled.as_text())
+    program = hlo.parse(made.as_text())
     sums = account.sums(program, read)
     # Of these the compiler knows nothing.
     kernels = sum(cost.flops for cost in sums.costs if cost.opcode == KERNEL)
@@ -112,7 +106,7 @@ def estimate(compiled: Any, read: Read, seconds: float) -> Estimate:
         sum(cost.flops for cost in sums.costs),
         float(sum(cost.nbytes for cost in sums.costs)),
     )
-    memory, analysis = compiled.memory_analysis(), compiled.cost_analysis() or {}
+    memory, analysis = made.memory_analysis(), made.cost_analysis() or {}
     return Estimate(
         cycles=sums.cycles,
         costs=tuple(sums.costs),
