@@ -40,8 +40,10 @@ class FakeTarget(Target):
         cycles: Callable[[Node, Variant], int] = cycles_of,
         seconds: float = 0.0,
         borders: Borders = Borders(),  # noqa: B008  (frozen)
+        machine: Machine = MACHINE,
+        kind: str = "TPU",
     ) -> None:
-        self.name, self.machine = "fake", MACHINE
+        self.name, self.machine, self.kind = "fake", machine, kind
         self.refused, self.rejected, self.dies_of = refused, rejected, dies_of
         self.kernels = kernels
         self.cycles, self.seconds, self._borders = cycles, seconds, borders
@@ -77,10 +79,7 @@ class FakeTarget(Target):
                 return Estimate(error=f"no {node.op}\nmore", kind="refused"), b""
             if node.op in self.dies_of:
                 return Estimate(error=f"died of {node.op}", kind="aborted"), b""
-        costs = tuple(
-            Cost(f"one.{at}", self.opcode(node), self.cycles(node, variant), at, (at,))
-            for at, node in enumerate(chunk.nodes)
-        )
+        costs = tuple(self.cost(at, node, variant) for at, node in enumerate(chunk.nodes))
         held = tuple(
             Held(str(x.layout), x.layout.nbytes, 2 * x.layout.nbytes) for x in chunk.inputs
         )
@@ -94,6 +93,13 @@ class FakeTarget(Target):
             seconds=0.5,
         )
         return found, b"an executable"
+
+    def cost(self, at: int, node: Node, variant: Variant) -> Cost:
+        """An operation's cycles, or where the machine counts none, as many bytes at its peak."""
+        amount = self.cycles(node, variant)
+        if self.machine.counts_cycles:
+            return Cost(f"one.{at}", self.opcode(node), amount, at, (at,))
+        return Cost(f"fusion.{at}", "fusion", 0, at, (at,), unit="vector", nbytes=amount)
 
     def close(self) -> None:
         self.closed += 1

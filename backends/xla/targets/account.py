@@ -85,7 +85,7 @@ def _add(
         for computation in one.called():
             _walk(program, computation, times, found, read)
     elif one.opcode not in FREE and not _FREE_CALLS.fullmatch(one.target()):
-        found.unestimated[_kind(one)] += 1
+        found.unestimated[_kind(program, one)] += 1
 
 
 def _scaled(cost: Cost, times: int) -> Cost:
@@ -133,10 +133,13 @@ def _walk_branches(program: Program, one: Instruction, times: int, found: Sums, 
         found.unknown_loops += dearest.unknown_loops
 
 
-def _kind(one: Instruction) -> str:
+def _kind(program: Program, one: Instruction) -> str:
     """An opcode, with the name of what is called or fused where it says more."""
     if one.target():
         return f"{one.opcode} {one.target()}"
-    return (
-        f"{one.opcode} {one.name.rstrip('.0123456789')}" if one.opcode == "fusion" else one.opcode
-    )
+    if one.opcode != "fusion":
+        return one.opcode
+    name = one.name.rstrip(".0123456789")
+    inside = [other for called in one.called() for other in program.computations.get(called, ())]
+    roots = [other.opcode for other in inside if other.root]
+    return f"fusion {roots[0] if name == 'fusion' and roots else name}"

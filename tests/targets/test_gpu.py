@@ -1,0 +1,175 @@
+"""With JAX's plugin for CUDA: what a GPU as a target compiles, refuses, survives, and packs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+import fuse
+from bench.programs import PROGRAMS
+from fuse.backends.estimates import Variant
+from fuse.backends.xla.gpu.devices import MODELS
+from fuse.backends.xla.gpu.targets import plugin
+from fuse.backends.xla.targets.names import parse
+from fuse.backends.xla.targets.target import XlaTarget
+from fuse.engine.targeted import single
+from fuse.trace.node import Node
+from tests.trace.drawing import Drawing
+
+pytestmark = pytest.mark.skipif(
+    not plugin("gpu"),
+    reason="needs JAX's plugin for CUDA and its libraries, 3 GB: make targets-gpu",
+)
+
+
+@pytest.fixture(scope="module")
+def h100() -> Iterator[XlaTarget]:
+    target = XlaTarget(parse("h100"))
+    yield target
+    target.close()
+
+
+def node(text: str) -> Node:
+    return Drawing(text).trace.nodes[0]
+
+
+def test_a_chunk_compiles_with_its_bytes(h100: XlaTarget) -> None:
+    estimate, executable = h100.compile(single(node("c = mul.Tensor(a, b)")))
+    assert (estimate.error, estimate.cycles) == ("", 0)
+    (cost,) = estimate.costs
+    arrays = (*estimate.arguments, *estimate.results)
+    given = sum(one.nbytes for one in arrays if "u32" not in one.text)  # without varying numbers
+    assert (cost.node, cost.nbytes) == (0, given)
+    assert h100.machine.total(estimate) > 0
+    assert executable.startswith(b"fuse-xla-")
+
+
+@pytest.mark.parametrize("name", [*MODELS, "h100:8"])
+def test_every_model_compiles(name: str) -> None:
+    target = XlaTarget(parse(name))
+    estimate, executable = target.compile(single(node("c = mul.Tensor(a, b)")))
+    assert (estimate.error, bool(executable)) == ("", True)
+    found = target.fingerprint()
+    assert found["device kind"] == MODELS[name.partition(":")[0]].full_name
+    assert found["platform"] == "gpu"
+    assert found["compiler"] == plugin("gpu")
+    assert found["device count"] == (name.partition(":")[2] or "1")
+    target.close()
+
+
+def test_a_killed_worker_is_an_error_of_its_chunk_and_the_next_one_compiles() -> None:
+    target = XlaTarget(parse("h100"))
+    target.fingerprint()
+    (worker,) = target.workers.alive
+    os.kill(worker.pid, signal.SIGKILL)
+    one = single(node("c = mul.Tensor(a, b)"))
+    estimate, executable = target.compile(one)
+    assert (estimate.kind, executable) == ("aborted", b"")
+    assert "signal 9" in estimate.error
+    assert target.compile(one)[0].error == ""
+    target.close()
+    assert not target.workers.alive
+
+
+def test_a_compiler_that_takes_too_long_is_ended() -> None:
+    target = XlaTarget(parse("h100"), seconds=0.0)
+    target.fingerprint()
+    (worker,) = target.workers.alive
+    os.kill(worker.pid, signal.SIGSTOP)  # it cannot answer before it is looked at
+    estimate, _ = target.compile(single(node("c = mul.Tensor(a, b)")))
+    assert (estimate.kind, estimate.error) == (
+        "time-out",
+        "no answer within 0 s of processor time",
+    )
+    target.close()
+
+
+def test_a_variant_is_another_peak(h100: XlaTarget) -> None:
+    one = single(node("c = mm(a, b)"))
+    units = [
+        {cost.unit for cost in h100.compile(one, Variant(precision=name))[0].costs if cost.flops}
+        for name in ("highest", "high", "medium")
+    ]
+    assert units == [{"float32"}, {"tfloat32"}, {"tfloat32"}]
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+def test_programs_compile_without_the_host(program: object) -> None:
+    build: Callable[[str], Callable[[], object]] = program.build  # type: ignore[attr-defined]
+    report = fuse.compile_for("h100", build("tpu"), advice=False)
+    assert report.failures == []
+    assert report.to_dict()["host_calls"] == []
+    assert report.cycles is None and report.seconds > 0
+    products = [chunk for chunk in report.chunks if "mm" in " ".join(chunk["operations"])]
+    assert all(chunk["bound_seconds"]["compute"] > 0 for chunk in products)
+
+
+def test_bfloat16_is_compared_from_the_h100_on() -> None:
+    """The compiler refuses these with subnormal numbers flushed, so they are kept."""
+    x = torch.randn(64).to("tpu", torch.bfloat16)
+    report = fuse.compile_for("h100", lambda: torch.where(x < 0, x, -x).sort().values.sum().item())
+    assert report.failures == []
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int32, torch.int64], ids=str)
+def test_products_and_convolutions_of_integers_compile(dtype: torch.dtype) -> None:
+    a = torch.randint(-9, 9, (3, 5)).to("tpu", dtype)
+    x, w = (torch.ones(s, dtype=dtype).to("tpu") for s in ((2, 3, 8, 8), (4, 3, 3, 3)))
+
+    def step() -> int:
+        return ((a @ a.T).sum() + torch.nn.functional.conv2d(x, w).sum()).item()
+
+    report = fuse.compile_for("h100", step, advice=False)
+    assert report.failures == []
+    assert report.to_dict()["host_calls"] == []
+
+
+SCRIPT = """
+import sys, torch
+x = torch.ones(4, 4).to("tpu")
+for _ in range(int(sys.argv[1])):
+    y = (x @ x).sum().item()
+print("sum", y)
+"""
+
+
+def test_the_command_runs_a_script_and_its_pack_is_imported(tmp_path: Path) -> None:
+    script, pack = tmp_path / "train.py", tmp_path / "pack.zip"
+    script.write_text(SCRIPT)
+    command = [sys.executable, "-m", "fuse.commands.cli"]
+    environment = os.environ | {"FUSE_CACHE_DIR": str(tmp_path / "cache")}
+    found = subprocess.run(
+        [*command, "aot", "--target", "h100", "--pack", str(pack), str(script), "4"],
+        capture_output=True, text=True, timeout=500, check=False, env=environment,
+    )  # fmt: skip
+    assert found.returncode == 0, found.stderr
+    assert "sum 64.0" in found.stdout
+    assert "no GPU ran" in found.stdout and "cycles" not in found.stdout
+    assert "failures  none" in found.stdout
+    taken = subprocess.run(
+        [*command, "cache", "import", str(pack)],
+        capture_output=True, text=True, timeout=200, check=False,
+        env=os.environ | {"FUSE_CACHE_DIR": str(tmp_path / "other")},
+    )  # fmt: skip
+    assert taken.returncode == 0, taken.stderr
+    assert "entries" in taken.stdout
+
+
+def test_the_setting_reports_at_the_end(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    found = subprocess.run(
+        [sys.executable, str(script), "3"],
+        capture_output=True, text=True, timeout=500, check=False,
+        env=os.environ | {"FUSE_TARGET": "h100"},
+    )  # fmt: skip
+    assert found.stdout == "sum 64.0\n"
+    assert "0 refused" in found.stderr
+    assert "no GPU ran" in found.stderr
