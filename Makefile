@@ -22,7 +22,7 @@ BACKENDS ?= all
 NATIVE := $(wildcard tests/cpp/*.cpp tests/cpp/*.h fuse/device/csrc/*/* fuse/native/include/* backends/xla/cpu/csrc/* \
 	fuse/distributed/csrc/*/*)
 
-.PHONY: help demo test test-slow test-lanes lanes-skipped test-pytorch test-sanitized fuzz mutants smoke clients op-coverage \
+.PHONY: help demo test test-slow test-lanes lanes-skipped test-pytorch test-sanitized fuzz mutants smoke clients targets-gpu op-coverage \
 	docs docs-here check tidy wheel check-wheel format bench clean
 .DEFAULT_GOAL := help
 
@@ -37,6 +37,7 @@ help:
 	@echo "make mutants make MUTANTS small faults, of SEED, and see whether the tests notice"
 	@echo "make smoke   install, then run a part of the tests; for PINS=constraints-newest.txt"
 	@echo "make clients train and serve with other libraries: docs/clients.md; an environment of its own"
+	@echo "make targets-gpu  compile programs for GPUs, without one; an environment of its own"
 	@echo "make op-coverage  compare with PyTorch's CPU, operator by operator: docs/op-coverage.md"
 	@echo "make docs    build the documentation: open build/site/index.html"
 	@echo "make check   formatting, lint, types and import rules"
@@ -135,6 +136,14 @@ clients-here: $(VENV)/.tools
 	cd $(SHARED_TESTS) && tar xzf $$(ls -t transformers-*.tar.gz | head -1) --wildcards '*/tests/*.py'
 	OMP_NUM_THREADS=1 $(BIN)/pytest tests/clients -o python_files='client_*.py' -W default \
 		-p no:xdist --benchmark-disable --table docs/clients.md
+
+# With JAX's plugin for CUDA, in .venv-targets-gpu, 3 GB more; no GPU is needed, and none is used.
+targets-gpu:
+	$(MAKE) targets-gpu-here PINS=constraints-targets-gpu.txt
+.PHONY: targets-gpu-here
+targets-gpu-here: $(VENV)/.tools
+	$(INSTALL) -e '.[cuda13]'
+	JAX_PLATFORMS=cpu $(PYTEST) tests/targets
 
 # Resumable: 'make op-coverage FRESH=--fresh' starts anew. MODES, BACKENDS and JOBS narrow it.
 op-coverage: $(VENV)/.tools

@@ -78,7 +78,7 @@ def collectives() -> str:
 
 
 def target() -> str | None:
-    """``FUSE_TARGET``: a TPU to plan and compile for beside the program's own run, as ``v5e``."""
+    """``FUSE_TARGET``: a TPU or GPU to plan and compile for beside the program itself: ``v5e``."""
     return os.environ.get("FUSE_TARGET") or None
 
 

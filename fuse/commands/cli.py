@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from fuse import __version__
 
 COMMANDS: dict[str, tuple[str, str]] = {
-    "aot": ("fuse.aot.command", "compile a program for a TPU on this machine, and report"),
+    "aot": ("fuse.aot.command", "compile a program for a TPU or GPU on this machine, and report"),
     "build": ("fuse.commands.build", "build the native libraries now, not at their first use"),
     "cache": ("fuse.commands.cache", "list, verify, prune, export and import compiled executables"),
     "coverage": (

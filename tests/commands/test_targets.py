@@ -42,7 +42,7 @@ def test_a_later_run_replaces_what_an_earlier_one_wrote() -> None:
     once = with_targets(DOCUMENT, {"v5e": records()})
     assert with_targets(once, {"v5e": records()}) == once
     both = with_targets(once, {"v5e": records(), "v6e": {}})
-    assert both.count("## Compiled for TPUs") == 1
+    assert both.count("## Compiled for TPUs and GPUs") == 1
     assert "| v5e compiles | v6e compiles |" in both
     assert with_targets(DOCUMENT, {}) == DOCUMENT
 

@@ -170,7 +170,7 @@ def _parser() -> argparse.ArgumentParser:
         type=lambda text: text.split(","),
         default=[],
         metavar="LIST",
-        help="compile only, for these TPUs, such as v5e,v6e: see docs/targets.md",
+        help="compile only, for these TPUs and GPUs, such as v5e,h100: see docs/targets.md",
     )
     parser.add_argument(
         "--op",

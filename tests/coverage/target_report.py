@@ -1,4 +1,4 @@
-"""What compiles for TPUs, put into ``docs/op-coverage.md`` beside what ran here."""
+"""What compiles for targets, put into ``docs/op-coverage.md`` beside what ran here."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.coverage.record import HOST, Record, load
 
-TITLE = "## Compiled for TPUs"
+TITLE = "## Compiled for TPUs and GPUs"
 NEXT = "## Expected failures"
 HERE = "xla fused"
 """The column that says what runs natively on this machine."""
@@ -60,7 +60,7 @@ def _section(targets: Targets, native: set[str]) -> list[str]:
     lines = [
         TITLE,
         "",
-        "By `fuse coverage --target`, with the TPU's own compiler: nothing ran there, and nothing "
+        "By `fuse coverage --target`, with the compiler of each: nothing ran there, and nothing "
         "is compared.",
         "An entry compiles where all its dtypes do; *host* where an operator of it is known not "
         "to,",
