@@ -142,4 +142,8 @@ def time(seconds: float) -> str:
     """A time with a unit in which it is easy to read."""
     if seconds >= 1:
         return f"{seconds:.2f} s"
-    return f"{seconds * 1e3:.2f} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.1f} us"
+    if seconds >= 1e-3:
+        return f"{seconds * 1e3:.2f} ms"
+    return (
+        f"{seconds * 1e6:.1f} us" if seconds >= 1e-6 or seconds == 0 else f"{seconds * 1e9:.0f} ns"
+    )

@@ -8,9 +8,13 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import jax
 import pytest
 import torch
+from jax.experimental import pallas
+from jax.experimental.pallas import triton
 
 import fuse
 from bench.programs import PROGRAMS
@@ -129,6 +133,24 @@ def test_products_and_convolutions_of_integers_compile(dtype: torch.dtype) -> No
     report = fuse.compile_for("h100", step, advice=False)
     assert report.failures == []
     assert report.to_dict()["host_calls"] == []
+
+
+def test_a_kernel_of_triton_compiles() -> None:
+    def doubled(x_ref: Any, y_ref: Any) -> None:
+        y_ref[...] = x_ref[...] * 2
+
+    @fuse.kernel(name="gputarget::doubled")
+    def kernel(x: jax.Array) -> jax.Array:
+        out = jax.ShapeDtypeStruct(x.shape, x.dtype)
+        parameters = triton.CompilerParams()
+        made: jax.Array = pallas.pallas_call(doubled, out, compiler_params=parameters)(x)
+        return made
+
+    x = torch.ones(64, 64).to("tpu")
+    report = fuse.compile_for("h100", lambda: kernel(x).sum().item(), advice=False)
+    assert report.failures == []
+    # Its call has no figure: what a kernel reads and writes is not in the program's text.
+    assert any("xla.gpu.triton" in name for name in report.chunks[0]["unestimated"])
 
 
 SCRIPT = """

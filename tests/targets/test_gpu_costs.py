@@ -70,6 +70,18 @@ def test_a_sort_has_no_figure() -> None:
     assert sums("h100_loop.hlo").unestimated == {"fusion sort": 1}
 
 
+def test_what_goes_between_gpus_has_none_either() -> None:
+    text = """HloModule one
+
+ENTRY %main (a: f32[8]) -> f32[8] {
+  %a = f32[8]{0} parameter(0)
+  ROOT %all-reduce.1 = f32[8]{0} all-reduce(%a), replica_groups={{0,1}}, to_apply=%add
+}
+"""
+    found = account.sums(hlo.parse(text), cost)
+    assert (found.costs, found.unestimated) == ([], {"all-reduce": 1})
+
+
 def test_the_roofline_is_the_longer_of_both_bounds_kernel_by_kernel() -> None:
     found = sums("h100_mlp.hlo").costs
     product, other = found[0], found[-1]

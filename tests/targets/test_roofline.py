@@ -64,7 +64,7 @@ def test_advice_about_products_has_times(fake: Make) -> None:
     assert found["seconds_before"] == pytest.approx(700e-9)
     assert found["seconds_after"] == pytest.approx(200e-9)
     assert found["gain"] == pytest.approx(5 / 7)
-    assert found["proof"] == 'compiled so: 0.7 us became 0.2 us; "high" makes 0.4 us'
+    assert found["proof"] == 'compiled so: 700 ns became 200 ns; "high" makes 400 ns'
 
 
 def test_what_only_tpus_do_slowly_is_no_advice(fake: Make) -> None:

@@ -7,7 +7,7 @@ and convolutions; where there are none, one for each number that an elementwise 
 reduction takes.
 
 Sorts, transforms and factorisations get no figure: they pass over their arrays several times, and
-how often depends on what the library does.
+how often depends on what the library does. Nor does what moves numbers between GPUs.
 
 ``xla_gpu_collect_cost_model_stats``, an option of the compiler, adds a model of its own. That has
 products of float64, float32 and bfloat16 take the same time, and has none for calls of libraries:
@@ -49,14 +49,17 @@ SEVERAL_PASSES: Final = frozenset(["sort", "fft", "cholesky", "triangular-solve"
 CONTROL: Final = frozenset(
     ["while", "conditional", "call", "async-start", "async-update", "async-done"]
 )
+BETWEEN: Final = ("all-", "collective-", "reduce-scatter", "ragged-all", "send", "recv")
+"""How the names of instructions begin that move numbers between GPUs, by another path."""
 SLICES: Final = frozenset(["slice", "dynamic-slice", "gather"])
+_WITHOUT: Final = hlo.FREE | CONTROL | SEVERAL_PASSES
 UPDATES: Final = {"dynamic-update-slice": 1, "scatter": 2}
 """Instructions that write into their first operand, and which operand is what they write."""
 
 
 def cost(program: Program, computation: str, one: Instruction) -> Cost | None:
     """Bytes and operations of one execution; ``None`` for what has no figure, or does nothing."""
-    if one.opcode in hlo.FREE or one.opcode in CONTROL or one.opcode in SEVERAL_PASSES:
+    if one.opcode in _WITHOUT or one.opcode.startswith(BETWEEN):
         return None
     shapes = {other.name: other.shape for other in program.computations[computation]}
     if one.opcode == "custom-call":
