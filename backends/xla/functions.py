@@ -24,7 +24,7 @@ KERNELS: Final = [
     export.DisabledSafetyCheck.custom_call(name)
     for name in ("__gpu$xla.gpu.triton", "triton_kernel_call", "mosaic_gpu_v2", "mosaic_gpu")
 ]
-"""Kernels for GPUs, of which JAX promises no more than that the same JAX reads them: it does here."""
+"""Kernels for GPUs: JAX promises no more than that the same JAX reads them, as it does here."""
 
 
 def is_wide(dtypes: Sequence[str]) -> bool:
