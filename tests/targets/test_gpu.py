@@ -96,11 +96,15 @@ def test_a_compiler_that_takes_too_long_is_ended() -> None:
 
 
 def test_a_variant_is_another_peak(h100: XlaTarget) -> None:
-    one = single(node("c = mm(a, b)"))
-    units = [
-        {cost.unit for cost in h100.compile(one, Variant(precision=name))[0].costs if cost.flops}
-        for name in ("highest", "high", "medium")
-    ]
+    x = torch.randn(64, 64).to("tpu")
+    (chunk,) = (
+        fuse.compile_for("h100", lambda: (x @ x).cpu(), advice=False)._targeted.plans[-1].chunks
+    )
+    units = []
+    for name in ("highest", "high", "medium"):
+        estimate, _ = h100.compile(chunk, Variant(precision=name))
+        assert estimate.error == ""
+        units.append({cost.unit for cost in estimate.costs if cost.flops})
     assert units == [{"float32"}, {"tfloat32"}, {"tfloat32"}]
 
 
