@@ -102,6 +102,7 @@ def main() -> None:
     if target == "--by-hand":
         print(compile_by_hand(*names))
         return
+    tpu(target)  # of a GPU there are no cycles to compare
     print("| program | Strict | launches | Fused | launches | Strict / Fused | Fused / by hand |")
     print("| --- | ---: | ---: | ---: | ---: | ---: | ---: |", flush=True)
     ratios: list[float] = []
