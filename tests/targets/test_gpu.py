@@ -21,6 +21,8 @@ from bench.programs import PROGRAMS
 from fuse.backends.estimates import Variant
 from fuse.backends.xla.gpu.devices import MODELS
 from fuse.backends.xla.gpu.targets import plugin
+from fuse.backends.xla.ranks.joined import Joined, Part, Spec
+from fuse.backends.xla.ranks.programs import Form
 from fuse.backends.xla.targets.names import parse
 from fuse.backends.xla.targets.target import XlaTarget
 from fuse.engine.targeted import single
@@ -137,6 +139,25 @@ def test_products_and_convolutions_of_integers_compile(dtype: torch.dtype) -> No
     report = fuse.compile_for("h100", step, advice=False)
     assert report.failures == []
     assert report.to_dict()["host_calls"] == []
+
+
+def test_a_step_of_several_gpus_is_one_program_of_them() -> None:
+    chunk = single(node("c = mul.Tensor(a, b)"))
+    first, second = (leaf.value for leaf in chunk.inputs)
+    (made,) = chunk.outputs
+    summed = Form("all_reduce", "sum", -1, 4, 1, (4,), "float32")
+    parts = (
+        Part(chunk, (first, second), (made,)),
+        Part(summed, (made,), (made + 1,), ((4,),)),
+    )
+    four = Spec((4,), "float32")
+    step: Any = Joined(parts, ((first, four), (second, four)), (made + 1,))
+    target = XlaTarget(parse("h100:4"))
+    estimate, _ = target.compile(step)
+    target.close()
+    assert estimate.error == ""
+    assert len(estimate.costs) > 0  # the product; what goes between GPUs has no figure
+    assert any("all-reduce" in name for name in estimate.unestimated)
 
 
 def test_a_kernel_of_triton_compiles() -> None:
