@@ -269,7 +269,7 @@ def cuts(call: Call) -> Iterator[dict[str, Any]]:
         f"{reads + 1} times the call waits for a number on the host",
         nodes,
         "read once at the end, or every so many steps; keep conditions on the device (torch.where)",
-        call.ticks - int(saved * call.machine.rate),
+        max(call.ticks - int(saved * call.machine.rate), 0),
     )
     yield finding | {
         "gain": saved / seconds,
