@@ -60,6 +60,12 @@ def target_of(program: Padding) -> str:
     return f"{OPERATOR}{MARK}{code}"
 
 
+def given_sizes(sizes: Sequence[int | None], given: Sequence[Any]) -> list[Any]:
+    """The sizes of parts, those that are ``None`` among what is ``given``."""
+    rest = iter(given)
+    return [next(rest).astype("int32") if size is None else size for size in sizes]
+
+
 def _inside(xp: ModuleType, rooms: Sequence[int], at: int, first: Any, stop: Any) -> Any:
     positions = xp.arange(rooms[at], dtype="int32")
     inside = (positions >= first) & (positions < stop)
@@ -131,8 +137,7 @@ class Joined(Padding):
     def make(self, xp: ModuleType, arrays: Sequence[Any]) -> Any:
         """Takes the arrays, and the sizes that are given."""
         count = len(self.sizes)
-        values, given = arrays[:count], iter(arrays[count:])
-        sizes = [next(given).astype("int32") if size is None else size for size in self.sizes]
+        values, sizes = arrays[:count], given_sizes(self.sizes, arrays[count:])
         longest = max(sum(one.shape[self.dim] for one in values), self.rooms[self.dim])
         shape = [longest if at == self.dim else size for at, size in enumerate(self.rooms)]
         made = xp.zeros(shape, values[0].dtype)
@@ -151,16 +156,20 @@ class Joined(Padding):
 @final
 @dataclass(frozen=True)
 class Placed(Padding):
-    """Zeros of these ``rooms``, and the array at one place, from the end if it is below 0."""
+    """Zeros of these ``rooms``, and the array at one place, from the end if it is below 0.
+
+    ``index`` is ``None`` where it is given.
+    """
 
     dim: int
     rooms: tuple[int, ...]
-    index: int
+    index: int | None
 
     def make(self, xp: ModuleType, arrays: Sequence[Any]) -> Any:
-        """Takes the array, and the size of the dimension."""
-        array, size = arrays
-        first = self.index + (size.astype("int32") if self.index < 0 else 0)
+        """Takes the array, what of the index is given, and the size of the dimension."""
+        array, *given, size = arrays
+        (first,) = given_sizes((self.index,), given)
+        first = xp.where(first < 0, first + size.astype("int32"), first)
         inside = _inside(xp, self.rooms, self.dim, first, first + 1)
         return xp.where(inside, xp.expand_dims(array, self.dim), xp.zeros((), array.dtype))
 
@@ -179,7 +188,7 @@ class Border(Padding):
         return xp.where(inside, 0.0, -xp.inf).astype(self.dtype)
 
 
-def _strides(sizes: Sequence[Any]) -> list[Any]:
+def row_major(sizes: Sequence[Any]) -> list[Any]:
     """Row-major strides of parts of these sizes, which may be numbers of the program."""
     strides: list[Any] = []
     step: Any = 1
@@ -187,6 +196,16 @@ def _strides(sizes: Sequence[Any]) -> list[Any]:
         strides.append(step)
         step = step * size
     return strides[::-1]
+
+
+def places_of(xp: ModuleType, index: Any, sizes: Sequence[Any], rooms: Sequence[int]) -> Any:
+    """Positions among values, of parts of these sizes, as places in their array."""
+    place = 0 * index
+    pairs = list(zip(sizes, row_major(rooms), strict=True))
+    for size, step in reversed(pairs[1:]):
+        place = place + index % xp.maximum(size, 1) * step
+        index = index // xp.maximum(size, 1)
+    return place + xp.clip(index, 0, rooms[0] - 1) * pairs[0][1] if pairs else place
 
 
 @final
@@ -202,16 +221,9 @@ class Compact(Padding):
 
     def make(self, xp: ModuleType, arrays: Sequence[Any]) -> Any:
         """Takes the array, and the sizes that are given."""
-        given = iter(arrays[1:])
-        sizes = [next(given).astype("int32") if size is None else size for size in self.sizes]
+        sizes = given_sizes(self.sizes, arrays[1:])
         flat = arrays[0].reshape(-1)
-        left = xp.arange(flat.size, dtype="int32")
-        place = 0 * left
-        pairs = zip(sizes, _strides(self.rooms), self.rooms, strict=True)
-        for size, step, room in reversed(list(pairs)):
-            place = place + xp.minimum(left % size, room - 1) * step
-            left = left // size
-        return flat[place]
+        return flat[places_of(xp, xp.arange(flat.size, dtype="int32"), sizes, self.rooms)]
 
 
 @final
@@ -225,11 +237,27 @@ class Spread(Padding):
 
     def make(self, xp: ModuleType, arrays: Sequence[Any]) -> Any:
         """Takes the flat array, and the sizes that are given."""
-        given = iter(arrays[1:])
-        sizes = [next(given).astype("int32") if size is None else size for size in self.sizes]
+        sizes = given_sizes(self.sizes, arrays[1:])
         place = xp.zeros(self.rooms, "int32")
-        for at, step in enumerate(_strides(sizes)):
+        for at, step in enumerate(row_major(sizes)):
             shape = [-1 if dim == at else 1 for dim in range(len(self.rooms))]
             place = place + xp.arange(self.rooms[at], dtype="int32").reshape(shape) * step
         place = xp.minimum(place, arrays[0].size - 1)
         return arrays[0][place].reshape(self.shape)
+
+
+@final
+@dataclass(frozen=True)
+class Scaled(Padding):
+    """A mean over parts of these rooms as one over as many elements as there are."""
+
+    rooms: tuple[int, ...]
+
+    def make(self, xp: ModuleType, arrays: Sequence[Any]) -> Any:
+        """Takes the array, and the size of each part."""
+        array, *sizes = arrays
+        wide = str(array.dtype) in ("float64", "complex128")
+        factor = xp.ones((), "float64" if wide else "float32")
+        for room, size in zip(self.rooms, sizes, strict=True):
+            factor = factor * (room / size.astype(factor.dtype))
+        return (array * factor).astype(array.dtype)

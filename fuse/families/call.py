@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from fuse.backends import padding
-from fuse.families.draft import Draft, Offset
+from fuse.backends.padded_places import Capped, Located, Ranked
+from fuse.families.draft import Draft
 from fuse.families.flat import run_flat
+from fuse.families.operands import NOWHERE, given, output, written
 from fuse.families.parts import (
     Axes,
+    Axis,
     Part,
     Refused,
+    behind,
     broadcast,
     check_sizes,
     flat_of,
@@ -30,17 +34,22 @@ from fuse.families.parts import (
     slots_of,
 )
 from fuse.families.sizes import Slots
-from fuse.families.views import Seen, check_offset, seen
 from fuse.trace.bind import named
 from fuse.trace.functional import schema_of
 from fuse.trace.node import HostArg, Node, NumberArg, Operand, Output, TensorArg, Write
-from fuse.trace.spec import Layout, View, contiguous_strides
+from fuse.trace.spec import Layout, View
 
 Results = Sequence[Axes | None]
 Rule = Callable[["Call"], Results]
 """The axes of each result of a call's target, after what it fills and replaces."""
-NOWHERE = -1
-"""The place of an offset that never varies."""
+
+
+class Then(NamedTuple):
+    """What is made of a result: by a program, of sizes, and the axes that the call gives it."""
+
+    program: padding.Padding
+    slots: tuple[int, ...]
+    axes: Axes | None
 
 
 class Call:
@@ -58,48 +67,20 @@ class Call:
         node: Node,
         operands: Sequence[Slots],
         made: Sequence[Slots],
+        compact: bool = False,
     ) -> None:
         self.node, self.made = node, made
         self._draft = draft
         self._given = named(node)
         self._args = list(node.args)
-        self._operands = list(node.operands)
-        self._factors: dict[int, float] = {}
-        self._wider: dict[int, Axes] = {}
-        self._is_flat = False
+        self._then: dict[int, Then] = {}
+        self._is_flat = self._is_apart = False
         self._instead: tuple[padding.Padding, tuple[int, ...], tuple[int, ...]] | None = None
-        seen_ones = [self._read(at, slots) for at, slots in enumerate(operands)]
-        self.axes = [one.axes for one in seen_ones]
-        self._whole = [not one.partial and one.move is None for one in seen_ones]
-
-    def _read(self, at: int, slots: Slots) -> Seen:
-        operand, draft = self._operands[at], self._draft
-        axes, slot = draft.values[operand.value], self.node.slot_of(operand.place)
-        if not moving(axes) and all(mark is None for mark in slots):
-            fixed = tuple(marked(size, None) for size in operand.view.shape)
-            return Seen(fixed, operand.view, None)
-        if operand.view.dtype != operand.layout.dtype:
-            raise Refused("a view is of another dtype")
-        found = seen(operand.view, axes, slots, slot is not None)
-        value = operand.value
-        if found.move is not None:
-            move = found.move
-            made = tuple((part,) for part in move.made)
-            program = padding.Moved(
-                tuple(part.room for part in move.parts),
-                move.starts,
-                tuple(part.room for part in move.made),
-                shape_of(made),
-            )
-            whole = _whole(operand, axes)
-            value = draft.program(program, [whole], (), operand.view.dtype, made)
-            axes = made
-        layout = Layout(operand.layout.dtype, shape_of(axes))
-        self._operands[at] = replace(operand, value=value, view=found.view, layout=layout)
-        if slot is not None:
-            check_offset(operand, layout, found)
-            draft.offsets[slot] = Offset(slot, found.strides)
-        return found
+        pairs = zip(node.operands, operands, strict=True)
+        every = [given(draft, node, *pair, compact) for pair in pairs]
+        self._operands = [one.operand for one in every]
+        self.axes = [one.axes for one in every]
+        self._whole = [one.whole for one in every]
 
     @property
     def schema(self) -> Sequence[torch._C.Argument]:
@@ -110,7 +91,11 @@ class Call:
 
     def given(self, name: str) -> Any:
         """An argument as recorded, by its name in the schema; a number is what it is."""
-        value = self._given[name]
+        return self._number(name, self._given[name])
+
+    def _number(self, name: str, value: Any) -> Any:
+        if isinstance(value, tuple):
+            return tuple(self._number(name, one) for one in value)
         if not isinstance(value, (HostArg, NumberArg)):
             return value
         if self.node.slot_of(value.place) is not None:
@@ -120,6 +105,10 @@ class Call:
     def optional(self, name: str, default: Any) -> Any:
         """An argument that not every overload has."""
         return self.given(name) if name in self._given else default
+
+    def has(self, name: str) -> bool:
+        """Whether an argument, which not every overload has, is a tensor of the device."""
+        return isinstance(self._given.get(name), TensorArg)
 
     def operand(self, name: str) -> int | None:
         """The number of the operand that is this argument."""
@@ -166,8 +155,6 @@ class Call:
         places = tuple(i for i, (part, inside) in enumerate(parts) if inside and part.moves)
         if not places:
             return
-        if any(write.operand == at for write in self.node.writes):
-            raise Refused("it writes what it reads along")
         operand = self._operands[at]
         value = limit(number, operand.view.dtype) if isinstance(number, str) else number
         program = padding.Fill(tuple(part.room for part, _ in parts), places, value)
@@ -176,6 +163,7 @@ class Call:
 
     def _replace(self, at: int, program: padding.Padding, slots: Sequence[int], axes: Axes) -> None:
         operand = self._operands[at]
+        self._is_apart |= any(write.operand == at for write in self.node.writes)
         dtype, offsets = operand.view.dtype, [self._offset(operand)]
         made = self._draft.program(program, [operand], slots, dtype, axes, offsets)
         view, layout, _ = laid_out(axes, range(len(axes)), dtype)
@@ -195,24 +183,66 @@ class Call:
                 value = replace(known, number=value)
             self._args[at] = value
 
-    def scale(self, result: int, number: float) -> None:
-        """Multiply a result by a number that is made of sizes."""
-        self._factors[result] = number
+    def scale(self, result: int, reduced: Axes) -> None:
+        """Divide a mean over these axes by their size, not by their room."""
+        parts = [part for axis in reduced for part in axis if part.slot is not None]
+        if parts:
+            program = padding.Scaled(tuple(part.room for part in parts))
+            self._then[result] = Then(program, slots_of(reduced), None)
+
+    def locate(
+        self, name: str | int, axis: Axis, wraps: bool = False, longer: bool = False
+    ) -> None:
+        """Have what are positions among an axis's values be places in its array; 0 in padding.
+
+        ``wraps`` where those below 0 count from the end, ``longer`` where the array's is another.
+        """
+        at = self.operand(name) if isinstance(name, str) else name
+        parts = simple(axis)
+        self.fill(name, 0)
+        needs = moving((parts,)) and (wraps or not behind(parts))
+        if at is not None and (longer or needs):
+            program = Located(*parts_of((parts,)))
+            self._replace(at, program, slots_of((parts,)), self.axes[at])
+
+    def rank(self, result: int, axis: Axis) -> None:
+        """Say that a result is places in the array of an axis: it is to be positions."""
+        parts = simple(axis)
+        if not behind(parts):
+            self._then[result] = Then(Ranked(*parts_of((parts,))), slots_of((parts,)), None)
+
+    def cap(self, result: int, axis: Axis) -> None:
+        """Have no number of a result be larger than an axis's size."""
+        if moving((axis,)):
+            program = Capped(parts_of((axis,))[1])
+            self._then[result] = Then(program, slots_of((axis,)), None)
+
+    def word(self, name: str) -> int | None:
+        """The slot of a number that is an input; ``None`` where it is not."""
+        value = self._given[name]
+        slot = None
+        if isinstance(value, (HostArg, NumberArg)):
+            slot = self.node.slot_of(value.place)
+        return None if slot is None else self._draft.recorded(slot)
 
     def fit(self, name: str, axes: Axes) -> None:
         """Give an operand the room of these axes, which have the same sizes."""
         at = self.operand(name)
-        before, rooms = parts_of(self.axes[at or 0])[0], parts_of(axes)[0]
-        if at is None or before == rooms:
+        if at is None:
+            raise Refused(f"{name} is no tensor of the device")
+        before, rooms = parts_of(self.axes[at])[0], parts_of(axes)[0]
+        if before == rooms:
             return
         if len(before) != len(rooms):
             raise Refused("an axis is of several sizes")
         program = padding.Moved(before, (0,) * len(before), rooms, shape_of(axes))
         self._replace(at, program, (), axes)
 
-    def wider(self, result: int, axes: Axes) -> None:
-        """Say that a result comes with the room of these axes, not with that of its own."""
-        self._wider[result] = axes
+    def wider(self, result: int, axes: Axes, made: Axes) -> None:
+        """Say that a result comes with the room of ``axes``; it is to be ``made``."""
+        rooms, shape = parts_of(axes)[0], shape_of(made)
+        program = padding.Moved(rooms, (0,) * len(rooms), parts_of(made)[0], shape)
+        self._then[result] = Then(program, (), axes)
 
     def add_operand(self, name: str, program: padding.Padding, part: Part, view: View) -> None:
         """Give an argument that was ``None`` a value: what a program makes of a part's size."""
@@ -224,7 +254,7 @@ class Call:
     def joined(self, dim: int, parts: Sequence[int]) -> Axes:
         """Make the operands ``parts`` behind each other in place of the call; the result's axes."""
         (mark,) = {slots[dim] for slots in self.made}
-        (shape,) = {output.view.shape for output in self.node.outputs}
+        (shape,) = {part.view.shape for part in self.node.parts()}
         every = [self.axes[at] for at in parts]
         rest = broadcast([tuple(a for d, a in enumerate(axes) if d != dim) for axes in every])
         axes = (*rest[:dim], marked(shape[dim], mark), *rest[dim:])
@@ -270,110 +300,93 @@ class Call:
         """Add the call to the draft."""
         results = rule(self)
         if self._is_flat:
-            given = replace(self.node, args=tuple(self._args), operands=tuple(self._operands))
-            run_flat(self._draft, self.node, given, results)
+            flat = self._with(self.node.outputs, self.node.writes)
+            run_flat(self._draft, self.node, flat, results)
             return
-        node, values = self.node, self._draft.values
+        node = self.node
         outputs, writes = list(node.outputs), list(node.writes)
+        if self._makes_anew():
+            outputs += [Output(write.value, write.view, write.layout) for write in writes]
+            writes = []
         after: list[Node] = []
         for number, slot in enumerate(node.slots):
             if slot is None:
                 continue
-            axes = results[number]
+            check_sizes(results[number], node.parts()[slot].view.shape)
+            axes = results[number] or ()
             if slot < len(outputs):
-                output = outputs[slot]
-                check_sizes(axes, output.view.shape)
-                outputs[slot], values[output.value] = _output(output, axes or ())
+                outputs[slot] = self._output(slot, outputs[slot], axes, after)
             else:
-                write = writes[slot - len(outputs)]
-                check_sizes(axes, write.view.shape)
-                writes[slot - len(outputs)], values[write.value] = self._write(write, axes or ())
-            if number in self._wider and slot < len(outputs):
-                outputs[slot], last = self._narrowed(outputs[slot], self._wider[number])
-                after.append(last)
-            if number in self._factors:
-                if slot >= len(outputs):
-                    raise Refused("a mean is written into memory that is there")
-                outputs[slot], last = self._scaled(outputs[slot], self._factors[number])
-                after.append(last)
+                at = slot - len(outputs)
+                value = writes[at].value
+                writes[at], self._draft.values[value] = self._write(writes[at], axes)
+            if number in self._then:
+                outputs[slot], last = self._followed(outputs[slot], self._then[number])
+                after.insert(0, last)
         if self._instead is not None:
-            self._draft.nodes.append(self._replaced(outputs))
-            return
-        self._draft.nodes.append(
-            replace(
-                node,
-                args=tuple(self._args),
-                operands=tuple(self._operands),
-                outputs=tuple(outputs),
-                writes=tuple(writes),
-            )
+            made = self._replaced(outputs)
+        else:
+            made = self._with(tuple(outputs), tuple(writes))
+        self._draft.nodes += [made, *after]
+
+    def _with(self, outputs: tuple[Output, ...], writes: tuple[Write, ...]) -> Node:
+        args, operands = tuple(self._args), tuple(self._operands)
+        return replace(self.node, args=args, operands=operands, outputs=outputs, writes=writes)
+
+    def _output(self, slot: int, recorded: Output, axes: Axes, after: list[Node]) -> Output:
+        """What the call makes, and ``after`` it what puts it where it is to be written."""
+        if slot >= len(self.node.outputs):
+            write = self.node.writes[slot - len(self.node.outputs)]
+            if self._lies_in(write):
+                made, last = written(self._draft, self.node, write, axes)
+                after.insert(0, last)
+                return made
+        made, self._draft.values[recorded.value] = output(recorded, axes)
+        return made
+
+    def _makes_anew(self) -> bool:
+        """Whether the call makes arrays where it was recorded to write to some."""
+        parts = any(
+            self._is_in_place(write) and not self._whole[write.operand]
+            for write in self.node.writes
         )
-        self._draft.nodes += after
+        return bool(self._is_apart or self._then or self._instead or parts)
+
+    def _is_in_place(self, write: Write) -> bool:
+        """Whether it goes where something was written before."""
+        recorded = self.node.operands[write.operand]
+        same = write.view == recorded.view and write.layout == recorded.layout
+        return same and write.operand not in self._written_first()
+
+    def _lies_in(self, write: Write) -> bool:
+        """Whether there is more in the memory than it writes."""
+        return self._is_in_place(write) and order_of(write.view, write.layout) is None
 
     def _write(self, write: Write, axes: Axes) -> tuple[Write, Axes]:
         operand = self._operands[write.operand]
         recorded = self.node.operands[write.operand]
-        resized = write.view != recorded.view or write.layout != recorded.layout
-        if resized or write.operand in self._written_first():
+        if not self._is_in_place(write):
             order = order_of(write.view, write.layout)
             if order is None:
                 raise Refused("it resizes what it writes")
             view, layout, lying = laid_out(axes, order, write.layout.dtype)
             return replace(write, view=view, layout=layout), lying
-        if not self._whole[write.operand]:
-            raise Refused("it writes some of a size that moves")
         _agree(axes, self.axes[write.operand])
         lying = self._draft.values[recorded.value]
         return replace(write, view=operand.view, layout=operand.layout), lying
 
-    def _narrowed(self, output: Output, axes: Axes) -> tuple[Output, Node]:
-        """The output with other room, and the node that makes the recorded one of it."""
-        draft = self._draft
-        view, layout, _ = laid_out(axes, range(len(axes)), output.layout.dtype)
-        wide = Output(draft.new(), view, layout)
-        draft.values[wide.value] = axes
-        rooms, made = parts_of(axes)[0], output.view.shape
-        program = padding.Moved(rooms, (0,) * len(rooms), made, made)
-        operand = Operand(wide.value, view, layout, 0)
-        return wide, draft.node(program, [operand], (), output, self.node.source)
-
-    def _scaled(self, output: Output, number: float) -> tuple[Output, Node]:
-        """The output under another number, and the node that makes the recorded one of it."""
-        draft = self._draft
-        value = draft.new()
-        draft.values[value] = draft.values[output.value]
-        factor = HostArg("float64", 0.0, True, 1)
-        node = Node(
-            "mul.Tensor",
-            "mul.Tensor",
-            (TensorArg(0), factor),
-            (Operand(value, output.view, output.layout, 0),),
-            (output,),
-            (),
-            (0,),
-            source=self.node.source,
-            dynamic=((1, draft.factor(number)),),
-        )
-        return replace(output, value=value), node
-
-
-def _whole(operand: Operand, axes: Axes) -> Operand:
-    """All of an operand's array."""
-    layout = Layout(operand.layout.dtype, shape_of(axes))
-    view = View(layout.dtype, layout.shape, contiguous_strides(layout.shape))
-    return Operand(operand.value, view, layout, 0, operand.fresh, operand.initialised)
-
-
-def _output(output: Output, axes: Axes) -> tuple[Output, Axes]:
-    order = order_of(output.view, output.layout)
-    if order is None:
-        raise Refused("a result does not fill its memory")
-    view, layout, lying = laid_out(axes, order, output.layout.dtype)
-    if output.view.dtype != layout.dtype:
-        raise Refused("a view is of another dtype")
-    return replace(output, view=view, layout=layout), lying
+    def _followed(self, output: Output, then: Then) -> tuple[Output, Node]:
+        """What the call gives, and the node that makes the recorded output of it."""
+        draft, value = self._draft, self._draft.new()
+        view, layout, lying = output.view, output.layout, draft.values[output.value]
+        if then.axes is not None:
+            view, layout, lying = laid_out(then.axes, range(len(then.axes)), layout.dtype)
+        draft.values[value] = lying
+        given = Operand(value, view, layout, 0)
+        last = draft.node(then.program, [given], then.slots, output, self.node.source)
+        return Output(value, view, layout), last
 
 
 def _agree(one: Axes, other: Axes) -> None:
-    if tuple(map(simple, one)) != tuple(map(simple, other)):
+    if len(one) != len(other) or not all(map(same, one, other)):
         raise Refused("its result has other padding than what it is written to")

@@ -42,7 +42,7 @@ class Padded:
         trace: it; ``words`` follow the words of the true one.
         leaves: the axes of each leaf's array.
         values: the axes of the arrays of every value.
-        words: the true sizes, and factors made of them.
+        words: the true sizes.
         offsets: words of the true trace that are other numbers here.
         sizes: those that move; ``rooms`` is what they have room for.
     """
@@ -87,7 +87,6 @@ class Draft:
         self.nodes: list[Node] = []
         self.offsets: dict[int, Offset] = {}
         self.unwritten: set[int] = set()
-        self._factors: list[float] = []
         made = {value for node in trace.nodes for value in node.results()}
         read = {operand.value for node in trace.nodes for operand in node.operands}
         self._next = max(made | read, default=0) + 1
@@ -97,12 +96,12 @@ class Draft:
         )
         pairs = zip(trace.leaves, self.leaves, strict=True)
         self.values: dict[int, Axes] = {leaf.value: axes for leaf, axes in pairs}
-        self._known: dict[tuple[Any, ...], tuple[int, Axes]] = {}
+        self._known: dict[tuple[Any, ...], int] = {}
+        self._read: set[int] = set()
 
     def result(self) -> Padded:
         """The trace of the calls."""
         words = np.array(self.marks.sizes, np.int64).tobytes()
-        words += np.array(self._factors, np.float64).tobytes()
         leaves = tuple(
             Leaf(leaf.value, Layout(leaf.layout.dtype, shape_of(axes)))
             for leaf, axes in zip(self.trace.leaves, self.leaves, strict=True)
@@ -146,8 +145,31 @@ class Draft:
             output = Output(self.new(), view, layout)
             self.nodes.append(self.node(program, operands, slots, output, "", offsets))
             self.values[output.value] = axes
-            self._known[key] = output.value, axes
-        return self._known[key][0]
+            self._known[key] = output.value
+        return self._known[key]
+
+    def recorded(self, slot: int) -> int:
+        """A word of the recorded trace, among the slots of sizes. Raises ``Refused``."""
+        if slot in self.offsets:
+            raise Refused("two arrays have one offset")
+        self._read.add(slot)
+        return slot - self.trace.scalars
+
+    def moves_offset(self, offset: Offset) -> None:
+        """Have a word be another number here. Raises ``Refused`` where it is one already."""
+        known = self.offsets.setdefault(offset.slot, offset)
+        if known != offset or offset.slot in self._read:
+            raise Refused("two arrays have one offset")
+
+    def state(self) -> tuple[Any, ...]:
+        """What ``restore`` needs, to try what may be refused."""
+        kept = (self.offsets, self.values, self._known, self._read)
+        return len(self.nodes), *(one.copy() for one in kept)
+
+    def restore(self, before: tuple[Any, ...]) -> None:
+        """Be as at a call of ``state``."""
+        count, self.offsets, self.values, self._known, self._read = before
+        del self.nodes[count:]
 
     def new(self) -> int:
         """The number of a value that the recorded trace has not."""
@@ -190,8 +212,3 @@ class Draft:
                 ),
             ),
         )
-
-    def factor(self, number: float) -> int:
-        """The slot of a number that is made of sizes."""
-        self._factors.append(number)
-        return self.trace.scalars + len(self.marks.sizes) + len(self._factors) - 1

@@ -90,7 +90,6 @@ class Families:
         self._forms: Bounded[int, Moving] = Bounded(MOST_FORMS)
         self._refused: Bounded[int, str] = Bounded(MOST_FORMS)
         self.counts: Counter[str] = Counter()
-        self.reset()
 
     def reset(self) -> None:
         """Set the counters to zero."""
@@ -121,6 +120,8 @@ class Families:
     def refuse(self, trace: Trace, why: str) -> None:
         """Run all traces of this form at their own sizes: a bucket's was not compiled."""
         self._refused[form_of(trace)] = why
+        self.counts[PADDED] -= 1  # it was counted as a plan when it was made
+        self.counts[why] += 1
 
     def stats(self) -> dict[str, Any]:
         """``fuse.stats()["families"]``."""

@@ -115,9 +115,15 @@ def order_of(view: View, layout: Layout) -> tuple[int, ...] | None:
     return order if lies and shape == layout.shape and view.offset == 0 else None
 
 
+def behind(axis: Axis) -> bool:
+    """Whether all padding lies behind all values: a position is its place then."""
+    return not any(part.moves for part in simple(axis)[1:])
+
+
 def same(one: Axis, other: Axis) -> bool:
     """Whether two axes are padded alike."""
-    return simple(one) == simple(other)
+    alike = size_of(one) == size_of(other) and room_of(one) == room_of(other)
+    return simple(one) == simple(other) or (alike and behind(one) and behind(other))
 
 
 def broadcast(every: Sequence[Axes]) -> Axes:
@@ -129,7 +135,7 @@ def broadcast(every: Sequence[Axes]) -> Axes:
         wide = [axis for axis in axes if size_of(axis) != 1]
         chosen = next((axis for axis in wide if moving([axis])), wide[0] if wide else axes[0])
         for axis in wide:
-            if axis != chosen and (moving([axis]) or room_of(chosen) != size_of(axis)):
+            if not same(axis, chosen):
                 raise Refused("its operands have sizes that move in different ways")
         found.append(chosen)
     return tuple(found)
@@ -164,14 +170,15 @@ def slots_of(axes: Axes) -> tuple[int, ...]:
 
 
 def limit(which: str, dtype: str) -> float:
-    """The least or the greatest number of a dtype."""
+    """The ``"least"`` or ``"most"`` of a dtype's numbers; or the one that sorts ``"last"``."""
+    least = which == "least"
     if dtype == "bool":
-        return float(which == "most")
+        return float(not least)
     if dtype.startswith(("float", "bfloat")) and "8" not in dtype:
-        return float("inf") if which == "most" else float("-inf")
+        return {"least": -math.inf, "most": math.inf, "last": math.nan}[which]
     if dtype.startswith(("int", "uint")):
         info = np.iinfo(dtype)
-        return int(info.max if which == "most" else info.min)
+        return int(info.min if least else info.max)
     raise Refused(f"{dtype} has no order")
 
 

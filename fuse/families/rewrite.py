@@ -6,14 +6,14 @@ operator without a rule stands in the way of the whole trace where a size of its
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from fuse.families.call import Call, Rule
 from fuse.families.draft import Draft, Padded
 from fuse.families.parts import Refused, marked, moving
-from fuse.families.sizes import Marks
+from fuse.families.sizes import Marks, Slots
 from fuse.trace.functional import qualified_name
-from fuse.trace.node import Trace
+from fuse.trace.node import Node, Trace
 
 
 def padded(trace: Trace, marks: Marks, rules: Callable[[str], Rule | None]) -> Padded:
@@ -41,7 +41,24 @@ def _add(draft: Draft, rule: Rule | None, at: int) -> None:
     try:
         if rule is None:
             raise Refused("no rule says what padding does to it")
-        Call(draft, node, operands, made).run(rule)
+        _run(draft, node, rule, operands, made)
     except Refused as refused:
         where = f" at {node.source}" if node.source else ""
         raise Refused(f"{qualified_name(node.op)}{where}: {refused}") from None
+
+
+def _run(
+    draft: Draft, node: Node, rule: Rule, operands: Sequence[Slots], made: Sequence[Slots]
+) -> None:
+    """Run a rule; once more where padding in the midst of a dimension is what stands in its way."""
+    before = draft.state()
+    try:
+        return Call(draft, node, operands, made).run(rule)
+    except Refused as refused:
+        draft.restore(before)
+        before, why = draft.state(), refused
+    try:
+        Call(draft, node, operands, made, compact=True).run(rule)
+    except Refused:
+        draft.restore(before)
+        raise why from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from fuse.families.parts import Mark, room
 from fuse.trace.node import Node, Trace
@@ -15,6 +16,10 @@ KEPT = 16
 NEAR = 8
 """Sizes that always differ by the same, and no more, have room together: a sequence and the one
 that is a token longer are in the same bucket then, so that a bucket has one executable."""
+
+SEVERAL = 3
+"""Leaves that are alike but for one size have room together from so many on: else rows of several
+lengths are in as many buckets as there are combinations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +74,11 @@ class Moving:
         """The sizes that move of the trace that was added last."""
         slots: dict[int, Mark] = {}
         known: list[Mark | None] = []
+        alike = self._alike(trace)
         for number in self._numbers:
             if self._moved[number] and number not in slots:
-                slots[number] = Mark(len(slots), self._room(number))
+                most = max(self._room(one) for one in alike.get(number, (number,)))
+                slots[number] = Mark(len(slots), most)
             known.append(slots.get(number))
         rest = iter(known)
 
@@ -87,6 +94,19 @@ class Moving:
         sizes = tuple(self._vectors[number][-1] for number in slots)
         rooms = tuple(mark.room for mark in slots.values())
         return Marks(leaves, tuple(operands), tuple(outputs), tuple(writes), sizes, rooms)
+
+    def _alike(self, trace: Trace) -> dict[int, set[int]]:
+        """Of a number those of leaves that differ in this size alone, where they are several."""
+        found: dict[tuple[Any, ...], list[int]] = {}
+        rest = iter(self._numbers)
+        for leaf in trace.leaves:
+            numbers = [next(rest) for _ in leaf.layout.shape]
+            moved = [number for number in numbers if self._moved[number]]
+            if len(moved) == 1:
+                form = tuple(-1 if number in moved else number for number in numbers)
+                found.setdefault((leaf.layout.dtype, form), []).append(moved[0])
+        groups = [set(group) for group in found.values() if len(group) >= SEVERAL]
+        return {number: group for group in groups for number in group}
 
     def _room(self, number: int) -> int:
         mine = self._vectors[number]

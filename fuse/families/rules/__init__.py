@@ -3,6 +3,7 @@
 from fuse.families.rules import (
     attention as attention,
     convolution as convolution,
+    indexing as indexing,
     layers as layers,
     reductions as reductions,
     shapes as shapes,

@@ -29,7 +29,7 @@ def _convolution(call: Call) -> Results:
     sizes = zip(part.view.shape[1:], call.made[0][1:], strict=True)
     made = (axes[0], *(marked(size, mark) for size, mark in sizes))
     if places:
-        call.wider(0, (*made[:2], *places))
+        call.wider(0, (*made[:2], *places), made)
     return [made]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from fuse.families.call import Call, Results, Rule
@@ -16,7 +15,6 @@ from fuse.families.parts import (
     moving,
     room_of,
     same,
-    size_of,
 )
 from fuse.families.rules.registry import rule
 
@@ -96,7 +94,10 @@ def _batch_norm(call: Call) -> Results:
     axes = call.axes_of("input")
     if moving(axes[1:2]):
         raise Refused("its channels move")
-    rest = [tuple(map(fixed, output.view.shape)) for output in call.node.outputs[1:]]
+    rest: list[Axes | None] = []
+    for slot in call.node.slots[1:]:
+        shape = () if slot is None else call.node.parts()[slot].view.shape
+        rest.append(tuple(map(fixed, shape)))
     return [axes, *rest]
 
 
@@ -112,8 +113,8 @@ def _loss(neutral: float) -> Rule:
             raise Refused("what it weighs has padding")
         call.fill("self", neutral)
         call.fill("target", neutral)
-        if reduction == 1 and moving(axes):
-            call.scale(0, math.prod(map(room_of, axes)) / math.prod(map(size_of, axes)))
+        if reduction == 1:
+            call.scale(0, axes)
         return [()]
 
     return rule
@@ -122,8 +123,8 @@ def _loss(neutral: float) -> Rule:
 @rule("mse_loss_backward", "smooth_l1_loss_backward", "huber_loss_backward")
 def _loss_backward(call: Call) -> Results:
     axes = broadcast([call.axes_of(name) for name in ("grad_output", "self", "target")])
-    if call.given("reduction") == 1 and moving(axes):
-        call.scale(0, math.prod(map(room_of, axes)) / math.prod(map(size_of, axes)))
+    if call.given("reduction") == 1:
+        call.scale(0, axes)
     return [axes]
 
 

@@ -49,7 +49,7 @@ def rule_of(target: str) -> Rule | None:
     return _by_element if torch.Tag.pointwise in tags else None
 
 
-@rule("copy", "floor_divide", "floor_divide.Scalar")
+@rule("copy", "floor_divide", "floor_divide.Scalar", "masked_fill.Tensor", "log_sigmoid_forward")
 def _by_element(call: Call) -> Results:
     return [broadcast(call.known())] * len(call.node.slots)
 

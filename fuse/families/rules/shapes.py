@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from fuse.backends import padding
+from fuse.backends.padded_places import Bordered
+from fuse.backends.padded_views import Laid
 from fuse.families.call import Call, Results
+from fuse.families.lenses import lens_of
 from fuse.families.parts import (
-    Axes,
+    ONE,
     Refused,
+    behind,
     broadcast,
     fixed,
     moving,
+    parts_of,
     room_of,
-    same,
     shape_of,
     simple,
     size_of,
+    slots_of,
 )
 from fuse.families.rules.registry import made_axes, rule
+from fuse.trace.spec import View, contiguous_strides
 
 
 @rule("embedding")
@@ -37,65 +43,6 @@ def _embedding_backward(call: Call) -> Results:
     call.fill("grad_output", 0)
     call.fill("indices", 0)
     return [(fixed(call.given("num_weights")), grad[-1])]
-
-
-def _agree_beside(axes: Axes, others: Axes, dim: int) -> None:
-    """Raise ``Refused`` unless all dimensions but one are padded alike."""
-    for at, pair in enumerate(zip(axes, others, strict=True)):
-        if at != dim and moving(pair) and not same(*pair):
-            raise Refused("its operands have sizes that move in different ways")
-
-
-@rule("gather")
-def _gather(call: Call) -> Results:
-    axes, index = call.axes_of("self"), call.axes_of("index")
-    dim = call.given("dim") % max(len(axes), 1)
-    _agree_beside(axes, index, dim)
-    call.fill("index", 0)
-    return [index]
-
-
-@rule("scatter_add")
-def _scatter_add(call: Call) -> Results:
-    axes, index, src = (call.axes_of(name) for name in ("self", "index", "src"))
-    dim = call.given("dim") % max(len(axes), 1)
-    broadcast([index, src])
-    _agree_beside(axes, index, dim)
-    call.fill("index", 0)
-    call.fill("src", 0)
-    return [axes]
-
-
-@rule("index_add")
-def _index_add(call: Call) -> Results:
-    axes, source = call.axes_of("self"), call.axes_of("source")
-    dim = call.given("dim") % max(len(axes), 1)
-    broadcast([source[dim : dim + 1], call.axes_of("index")])
-    _agree_beside(axes, source, dim)
-    call.fill("index", 0)
-    call.fill("source", 0)
-    return [axes]
-
-
-@rule("index_select")
-def _index_select(call: Call) -> Results:
-    axes, index = call.axes_of("self"), call.axes_of("index")
-    dim = call.given("dim") % max(len(axes), 1)
-    call.fill("index", 0)
-    return [(*axes[:dim], *index, *axes[dim + 1 :])]
-
-
-@rule("index.Tensor")
-def _index(call: Call) -> Results:
-    axes, indices = call.axes_of("self"), call.given("indices")
-    given = [(at, one.index) for at, one in enumerate(indices) if one is not None]
-    if len(given) != 1:
-        raise Refused("it has several indices")
-    (at, operand), *_ = given
-    if call.node.operands[operand].view.dtype in ("bool", "uint8"):
-        raise Refused("it takes what a mask says")
-    call.fill(operand, 0)
-    return [(*axes[:at], *call.axes[operand], *axes[at + 1 :])]
 
 
 @rule("cat")
@@ -119,13 +66,19 @@ def _slice_backward(call: Call) -> Results:
     if not moving([grad[dim], made[dim]]):
         call.replace("input_sizes", shape_of(axes))
         return [axes]
-    if call.given("step") != 1 or call.given("start") < 0:
-        raise Refused("it begins anywhere in a size that moves")
-    call.fill("grad_output", 0, [dim])
-    starts = tuple(-call.given("start") if at == dim else 0 for at in range(len(grad)))
-    rooms = shape_of(grad)
-    program = padding.Moved(rooms, starts, shape_of(axes), shape_of(axes))
-    call.instead(program, ["grad_output"], ())
+    size = size_of(made[dim])
+    start, _, step = slice(call.given("start"), None, call.given("step")).indices(size)
+    if step == 1:
+        call.fill("grad_output", 0, [dim])
+        starts = tuple(-start if at == dim else 0 for at in range(len(grad)))
+        program = padding.Moved(shape_of(grad), starts, shape_of(axes), shape_of(axes))
+        call.instead(program, ["grad_output"], ())
+        return [axes]
+    strides = contiguous_strides(tuple(map(size_of, axes)))
+    steps = tuple(step * one if at == dim else one for at, one in enumerate(strides))
+    view = View("bool", tuple(map(size_of, grad)), steps, start * strides[dim])
+    lens, slots = lens_of(view, axes, grad, False)
+    call.instead(Laid(lens, shape_of(grad)), ["grad_output"], slots)
     return [axes]
 
 
@@ -137,9 +90,37 @@ def _select_backward(call: Call) -> Results:
     if not moving([made[dim]]):
         call.replace("input_sizes", shape_of(axes))
         return [axes]
-    program = padding.Placed(dim, shape_of(axes), call.given("index"))
-    call.instead(program, ["grad_output"], [made[dim][0].slot or 0])
+    word, (size,) = call.word("index"), slots_of(made[dim : dim + 1])
+    index = call.given("index") if word is None else None
+    program = padding.Placed(dim, shape_of(axes), index)
+    call.instead(program, ["grad_output"], [size] if word is None else [word, size])
     return [axes]
+
+
+@rule("constant_pad_nd")
+def _bordered(call: Call) -> Results:
+    """Along the one dimension of those that it widens whose size moves, or along none."""
+    axes, made, pads = call.axes_of("self"), made_axes(call), call.given("pad")
+    number = call.given("value")
+    wide = {len(axes) - 1 - at // 2: pads[at : at + 2] for at in range(0, len(pads), 2)}
+    dims = [dim for dim, pad in wide.items() if any(pad)]
+    axes = tuple(made[dim] if dim in dims else axis for dim, axis in enumerate(axes))
+    if not moving([*(call.axes_of("self")[dim] for dim in dims), *(made[dim] for dim in dims)]):
+        return [axes]
+    (dim, *more), (axis, *_) = dims, [call.axes_of("self")[dim] for dim in dims]
+    if more or not behind(axis):
+        raise Refused("it widens several dimensions, and the size of one moves")
+    program = Bordered(dim, parts_of((axis,))[1], -wide[dim][0], room_of(axes[dim]), number)
+    call.instead(program, ["self"], slots_of((axis,)))
+    return [axes]
+
+
+@rule("repeat")
+def _repeated(call: Call) -> Results:
+    axes, repeats = call.axes_of("self"), call.given("repeats")
+    wide = (*[ONE] * (len(repeats) - len(axes)), *axes)
+    pairs = zip(repeats, wide, strict=True)
+    return [tuple(axis if count == 1 else (*fixed(count), *axis) for count, axis in pairs)]
 
 
 @rule("stack")
@@ -186,7 +167,6 @@ def _triangle(call: Call) -> Results:
     "ones_like",
     "zero",
     "empty_like",
-    "cumsum",
 )
 def _keeps(call: Call) -> Results:
     return [call.axes_of("self")] * len(call.node.slots)
