@@ -116,9 +116,10 @@ def _scatter(call: Call) -> Results:
     if call.has("src"):
         broadcast([index, call.axes_of("src")])
     _agree_beside(axes, index, dim)
-    if moving(index):
+    if axes:
         call.locate("index", axes[dim])
-        _send_behind(call, [(dim, "index")])
+        if moving(index):
+            _send_behind(call, [(dim, "index")])
     return [axes]
 
 

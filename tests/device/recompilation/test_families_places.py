@@ -67,6 +67,8 @@ INDICES: dict[str, Unary] = {
     "added": lambda x: x.flatten(0, 1).index_add(0, at(x, 14, 2), x.new_ones(2, 4)),
     "scattered and added": lambda x: x.flatten(0, 1).scatter_add(
         0, at(x, 14, 2, 1, 0)[None], x.new_ones(1, 4)),
+    "scattered into rows behind each other": lambda x: x.flatten(0, 1).scatter(
+        0, at(x, 14, 2, 1, 0)[None], x.new_ones(1, 4)),
     "scattered": lambda x: x[..., 0].scatter(1, x[..., 1].argsort(1), x[..., 2]),
     "one number scattered": lambda x: x[..., 0].scatter(1, x[:, :3].argmax(1), 5.0),
     "the largest scattered": lambda x: torch.zeros(3, 9, device=x.device).scatter_reduce(
