@@ -32,6 +32,7 @@ help:
 	@echo "make lanes-skipped  list what each lane of the tests leaves out, and why"
 	@echo "make test-shipped  PyTorch's own tests of torch.distributed, on the device"
 	@echo "make test-pytorch  PyTorch's own tests of every device; PYTORCH_TESTS=FOLDER of a checkout"
+	@echo "make test-transformers  transformers' own tests of models, an environment of its own"
 	@echo "make test-sanitized  run a program of threads and streams on a core built with sanitizers"
 	@echo "make fuzz    run random programs, PROGRAMS of them from SEED on, and compare with the CPU"
 	@echo "make mutants make MUTANTS small faults, of SEED, and see whether the tests notice"
@@ -83,12 +84,28 @@ test-shipped: $(VENV)/.tools
 TESTS ?= 150
 PYTORCH_TESTS ?= build/pytorch
 test-pytorch: $(VENV)/.tools $(PYTORCH_TESTS)/test
-	$(BIN)/python -m tests.upstream.campaign $(PYTORCH_TESTS)/test --tests $(TESTS) --seed $(SEED)
+	$(BIN)/python -m tests.upstream.campaign pytorch $(PYTORCH_TESTS)/test --tests $(TESTS) --seed $(SEED)
 $(PYTORCH_TESTS)/test:
 	git clone --quiet --depth 1 --filter=blob:none --sparse \
 		--branch v$$($(BIN)/python -c "import torch; print(torch.__version__.partition('+')[0])") \
 		https://github.com/pytorch/pytorch $(PYTORCH_TESTS)
 	git -C $(PYTORCH_TESTS) sparse-checkout set test
+
+# transformers' own test class of models, which is in its source distribution only, with small
+# configurations of all architectures, or of ARCHITECTURES. Hours; resumable, in
+# build/upstream-transformers. Its table is docs/upstream-transformers.md.
+MODEL_TESTS := build/transformers-tests
+test-transformers:
+	$(MAKE) test-transformers-here PINS=constraints-clients.txt
+.PHONY: test-transformers test-transformers-here
+test-transformers-here: $(VENV)/.tools
+	$(INSTALL) -e '.[clients]'
+	$(BIN)/pip download --quiet --no-deps --no-build-isolation --no-binary transformers \
+		--dest $(MODEL_TESTS) $$(grep '^transformers==' $(PINS))
+	cd $(MODEL_TESTS) && tar xzf $$(ls -t transformers-*.tar.gz | head -1) --wildcards '*/tests/*.py'
+	$(BIN)/python -m tests.upstream.campaign transformers --tests 0 \
+		$$(ls -td $(MODEL_TESTS)/transformers-*/tests | head -1) \
+		$(if $(ARCHITECTURES),--files $(ARCHITECTURES)) $(if $(LANES),--lanes $(LANES))
 
 # What differs between versions of PyTorch and JAX shows here first, in minutes.
 smoke: $(VENV)/.tools
@@ -126,14 +143,9 @@ mutants: $(VENV)/.tools
 clients:
 	$(MAKE) clients-here PINS=constraints-clients.txt
 
-# transformers' own test class of models is in its source distribution only, of the same version.
-SHARED_TESTS := build/transformers-tests
 .PHONY: clients-here
 clients-here: $(VENV)/.tools
 	$(INSTALL) -e '.[clients]'
-	$(BIN)/pip download --quiet --no-deps --no-build-isolation --no-binary transformers \
-		--dest $(SHARED_TESTS) $$(grep '^transformers==' $(PINS))
-	cd $(SHARED_TESTS) && tar xzf $$(ls -t transformers-*.tar.gz | head -1) --wildcards '*/tests/*.py'
 	OMP_NUM_THREADS=1 $(BIN)/pytest tests/clients -o python_files='client_*.py' -W default \
 		-p no:xdist --benchmark-disable --table docs/clients.md
 

@@ -1,6 +1,6 @@
 """Everything that a model of transformers returns, and every gradient, against the CPU.
 
-transformers' shared test class compares a model with itself on one device (client_shared_tests.py).
+transformers' shared test class compares a model with itself on one device (make test-transformers).
 """
 
 from __future__ import annotations

@@ -8,8 +8,10 @@ import pytest
 import torch
 import transformers
 
+import fuse
 from tests.clients import ranks, words
 from tests.clients.conftest import Case, timed
+from tests.device.helpers import recorder
 
 LIBRARY = "transformers"
 LLAMA = {
@@ -54,24 +56,28 @@ class Clock(transformers.TrainerCallback):
 
 def train(folder: Path, device: str, **options: Any) -> tuple[Any, list[tuple[float, float]], Any]:
     """Train a small Llama by ``Trainer``: itself, seconds and loss of each step, evaluations."""
-    resume = options.pop("resume", None)
+    resume, callbacks = options.pop("resume", None), options.pop("callbacks", [])
     generator = torch.Generator().manual_seed(1)
     tokens = torch.randint(2, 64, (32, 16), generator=generator)
     data = [{"input_ids": row, "labels": row} for row in tokens]
     arguments = transformers.TrainingArguments(
         output_dir=str(folder / "out"),
         use_cpu=device == "cpu",
-        num_train_epochs=2,
         logging_steps=1,
         report_to=[],
         disable_tqdm=True,
         learning_rate=1e-3,
         seed=0,
-        **{"per_device_train_batch_size": 8, "save_strategy": "no", **options},
+        **{
+            "per_device_train_batch_size": 8,
+            "num_train_epochs": 2,
+            "save_strategy": "no",
+            **options,
+        },
     )
     clock = Clock()
     trainer = transformers.Trainer(
-        llama(), arguments, train_dataset=data, eval_dataset=data[:8], callbacks=[clock]
+        llama(), arguments, train_dataset=data, eval_dataset=data[:8], callbacks=[clock, *callbacks]
     )
     trainer.train(resume_from_checkpoint=resume)
     assert trainer.model.device.type == arguments.device.type == device
@@ -99,6 +105,43 @@ def test_trainer(case: Case, tmp_path: Path, options: dict[str, Any]) -> None:
     assert len(evaluations["cpu"]) == 2
     torch.testing.assert_close(evaluations["tpu"], evaluations["cpu"], rtol=1e-4, atol=1e-5)
     assert case.fallbacks == "0"
+
+
+class Made(transformers.TrainerCallback):
+    """What each step compiled, ran uncompiled or on the host, and its traces."""
+
+    def __init__(self) -> None:
+        self.before = self._now()
+        self.steps: list[dict[str, int]] = []
+
+    @staticmethod
+    def _now() -> dict[str, int]:
+        found = fuse.stats()
+        return {
+            "compiles": found["compiles"],
+            "found outside memory": found["cache"]["memory"]["misses"],
+            "uncompiled": found["uncompiled_operations"],
+            "on the host": sum(found["host_fallbacks"].values()),
+            "traces": found["traces"],
+        }
+
+    def on_step_end(self, *_: Any, **__: Any) -> None:
+        now = self._now()
+        self.steps.append({name: number - self.before[name] for name, number in now.items()})
+        self.before = now
+
+
+def test_trainer_is_steady(case: Case, tmp_path: Path) -> None:
+    """`Trainer`, fused AdamW by a linear schedule: no step after the third compiles anything."""
+    made = Made()
+    with recorder(tier="compiled"):
+        trainer, _, _ = train(tmp_path, "tpu", num_train_epochs=5, callbacks=[made])
+    assert trainer.args.optim == "adamw_torch_fused"
+    first, *rest = made.steps[3:]
+    assert first.pop("traces") <= 5
+    assert set(first.values()) == {0}
+    assert all(step == {**first, "traces": step["traces"]} for step in rest)
+    assert max(step["traces"] for step in rest) <= 5
 
 
 def test_trainer_bf16(case: Case, tmp_path: Path) -> None:

@@ -1,1 +1,1 @@
-"""PyTorch's own tests of every device, run on this one: ``make test-pytorch``."""
+"""Others' own tests on this device: ``make test-pytorch`` and ``make test-transformers``."""

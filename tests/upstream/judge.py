@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tests.upstream import reasons
 from tests.upstream.record import RIGHT, SKIPPED, Log, Outcome
+from tests.upstream.suite import Reasons, Suite
 
 
 @dataclass
@@ -45,7 +45,7 @@ class Judged:
         return lines + [f"{name}: passes, and has a reason not to" for name in self.unneeded]
 
 
-def _reason(name: str, bad: Mapping[str, Outcome]) -> str | None:
+def _reason(reasons: Reasons, name: str, bad: Mapping[str, Outcome]) -> str | None:
     """Why a test need not pass: by its name, or because it says the same in every lane."""
     named = reasons.by_name(name)
     if named is not None or not bad:
@@ -54,29 +54,30 @@ def _reason(name: str, bad: Mapping[str, Outcome]) -> str | None:
     return found.pop() if len(found) == 1 else None
 
 
-def judge(file: str, logs: Mapping[str, Log]) -> Judged:
+def judge(of: Suite, file: str, logs: Mapping[str, Log]) -> Judged:
     """The file's results; the first of the logs is the CPU's."""
     (_, cpu), *devices = logs.items()
     found = {lane: log.outcomes() for lane, log in devices}
+    asked = (*RIGHT, SKIPPED) if of.accelerators else RIGHT
     judged = Judged(file, cpu.tests())
     judged.passed, judged.outside = dict.fromkeys(found, 0), dict.fromkeys(found, 0)
     for name, on_cpu in sorted(cpu.outcomes().items()):
-        if on_cpu.result not in RIGHT:
+        if on_cpu.result not in asked:
             continue
         lanes = {lane: outcomes[name] for lane, outcomes in found.items() if name in outcomes}
         # Not in every lane: the run was interrupted, or the device is not asked.
         if len(lanes) < len(found) or any(one.result == SKIPPED for one in lanes.values()):
-            judged.skipped += 1
+            judged.skipped += on_cpu.result != SKIPPED
             continue
         judged.counted += 1
         for lane, one in lanes.items():
             judged.passed[lane] += one.result in RIGHT
         bad = {lane: one for lane, one in lanes.items() if one.result not in RIGHT}
-        reason = _reason(f"{file}:{name}", bad)
+        reason = _reason(of.reasons, f"{file}:{name}", bad)
         if bad and reason is not None:
             judged.listed[name] = reason
             for lane in bad:
-                judged.outside[lane] += reason.startswith(reasons.OUTSIDE)
+                judged.outside[lane] += reason.startswith(of.reasons.outside)
         elif bad:
             judged.failed[name] = bad
         elif reason is not None and lanes:

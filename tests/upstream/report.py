@@ -1,54 +1,81 @@
-"""docs/upstream.md: how many of PyTorch's tests pass on the device, and why others do not."""
+"""A suite's page: how many of its tests pass on the device, and why others do not."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 
-from tests.upstream.files import FILES
 from tests.upstream.judge import Judged
+from tests.upstream.suite import Suite
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "upstream.md"
+
+def write(of: Suite, files: Sequence[Judged], count: int, seed: int) -> None:
+    """Write the page anew; what was not run this time is said."""
+    lines = [*of.head, "", *_totals(files, count, seed), *_table(of, files, apart=False)]
+    if of.apart:
+        lines += ["", "Drawn by seed and not looked at before they were run:"]
+        lines += _table(of, files, apart=True)
+    missing = sorted(set(of.files) - {one.file for one in files})
+    if missing:
+        lines += ["", f"Not run this time: {', '.join(missing)}."]
+    lines += ["", *_reasons(files)]
+    of.page.write_text("\n".join(lines) + "\n")
 
 
-def write(files: Sequence[Judged], count: int, seed: int) -> None:
-    """Write the page anew."""
+def _totals(files: Sequence[Judged], count: int, seed: int) -> list[str]:
+    """The shares of all files together."""
+    drawn = f"up to {count} a file, drawn by seed {seed}" if count else "all of each file"
     counted = sum(one.counted for one in files)
-    lanes = list(files[0].passed)
-    passed = {lane: sum(one.passed[lane] for one in files) for lane in lanes}
-    reasons = Counter(reason for one in files for reason in one.listed.values())
-    outside = {lane: sum(one.outside[lane] for one in files) for lane in lanes}
-    shares = " and ".join(
-        f"{passed[lane] / counted:.2%} pass in the {lane} lane "
-        f"({passed[lane] / (counted - outside[lane]):.2%} of those that neither README rules out "
-        "nor the test itself, which asks for the CPU)"
-        for lane in lanes
-    )
-    lines = [
-        "# PyTorch's own tests",
-        "",
-        "Made by `make test-pytorch`; do not edit. PyTorch's test files that ask the same of every",
-        "device, none of them written here, run on `tpu`. Only tests that pass on the CPU count.",
-        "",
-        f"Of {counted:,} tests (up to {count} a file, drawn by seed {seed})",
-        f"{shares}.",
+    shares = [_share(files, lane) for lane in _lanes(files)]
+    return [
+        f"Of {counted:,} tests ({drawn})",
+        f"{' and '.join(shares)}.",
         "Skipped: what the test itself asks of other devices only.",
+    ]
+
+
+def _share(files: Sequence[Judged], lane: str) -> str:
+    """How many of the tests that ran in a lane pass there."""
+    here = [one for one in files if lane in one.passed]
+    counted = sum(one.counted for one in here)
+    if not counted:
+        return f"none ran in the {lane} lane"
+    passed = sum(one.passed[lane] for one in here)
+    outside = sum(one.outside[lane] for one in here)
+    some = f" of {len(here)} files" if len(here) < len(files) else ""
+    return (
+        f"{passed / counted:.2%} pass in the {lane} lane{some} "
+        f"({passed / max(1, counted - outside):.2%} of those that neither README rules out "
+        "nor the test itself, which asks for the CPU)"
+    )
+
+
+def _lanes(files: Sequence[Judged]) -> list[str]:
+    return list(dict.fromkeys(lane for one in files for lane in one.passed))
+
+
+def _table(of: Suite, files: Sequence[Judged], apart: bool) -> list[str]:
+    """A row a file; a lane in which it is not run has a dash."""
+    lanes = _lanes(files)
+    lines = [
         "",
-        "| file | tests | run | "
+        f"| {of.first_column} | tests | run | "
         + "".join(f"pass, {lane} | " for lane in lanes)
         + "skipped | not |",
         "| --- | ---: | ---: |" + " ---: |" * len(lanes) + " ---: | ---: |",
     ]
     for one in files:
-        of = " | ".join(str(one.passed[lane]) for lane in lanes)
-        lines.append(
-            f"| {one.file} | {one.tests:,} | {one.counted} | {of} | {one.skipped} | "
-            f"{len(one.listed) + len(one.failed)} |"
-        )
-    missing = [file for file in FILES if file not in {one.file for one in files}]
-    if missing:
-        lines += ["", f"Not run this time: {', '.join(missing)}."]
-    lines += ["", "| why a test does not pass | tests |", "| --- | ---: |"]
-    lines += [f"| {reason} | {number} |" for reason, number in reasons.most_common()]
-    PAGE.write_text("\n".join(lines) + "\n")
+        if (one.file in of.apart) == apart:
+            passed = " | ".join(str(one.passed.get(lane, "-")) for lane in lanes)
+            lines.append(
+                f"| {one.file} | {one.tests:,} | {one.counted} | {passed} | {one.skipped} | "
+                f"{len(one.listed) + len(one.failed)} |"
+            )
+    return lines
+
+
+def _reasons(files: Sequence[Judged]) -> list[str]:
+    """How many tests do not pass for each reason."""
+    reasons = Counter(reason for one in files for reason in one.listed.values())
+    lines = ["| why a test does not pass | tests |", "| --- | ---: |"]
+    return lines + [f"| {reason} | {number} |" for reason, number in reasons.most_common()]

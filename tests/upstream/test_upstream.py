@@ -1,15 +1,19 @@
-"""The runner of PyTorch's own tests, on test files of ours."""
+"""The runner of others' tests, on test files of ours."""
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 
-from tests.upstream import campaign, judge, reasons
-from tests.upstream.files import FILES
-from tests.upstream.names import sample
-from tests.upstream.record import DIED, FAILED, PASSED, Log, Outcome, passed
+from tests.upstream import campaign, judge
+from tests.upstream.pytorch import reasons
+from tests.upstream.pytorch.files import FILES
+from tests.upstream.pytorch.suite import SUITE
+from tests.upstream.record import DIED, FAILED, LARGE, PASSED, SKIPPED, Log, Outcome, passed
+from tests.upstream.report import write
+from tests.upstream.sample import sample
 
 FILE = """
 import os
@@ -48,17 +52,19 @@ class TestDefault(TestCase):
         self.assertEqual(torch.ones(2).device.type, torch.get_default_device().type)
 """
 
+LANES = SUITE.lanes("test_ours")
+
 
 @pytest.mark.slow
 def test_a_file_is_joined_by_name_and_a_process_that_ends_costs_one_test(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ):
     (tmp_path / "test_ours.py").write_text(FILE)
-    monkeypatch.setattr(campaign, "RESULTS", tmp_path / "results")
-    for lane in campaign.LANES:
-        campaign.run_file(tmp_path, "test_ours", lane, 0, 0)
-    logs = {lane: campaign.log_of("test_ours", lane) for lane in campaign.LANES}
-    found = judge.judge("test_ours", logs)
+    ours = dataclasses.replace(SUITE, results=tmp_path / "results")
+    for lane in LANES:
+        campaign.run_file(ours, tmp_path, "test_ours", lane, 0, 0)
+    logs = {lane: campaign.log_of(ours, "test_ours", lane) for lane in LANES}
+    found = campaign.judged(ours, "test_ours")
     assert (found.tests, found.counted) == (7, 6)
     assert found.passed == {"default": 3, "compiled": 3}
     assert found.listed == {"TestDevice.test_dense_only_cpu": reasons.DENSE}
@@ -70,7 +76,7 @@ def test_a_file_is_joined_by_name_and_a_process_that_ends_costs_one_test(
     assert {lane: one.result for lane, one in ended.items()} == {"default": DIED, "compiled": DIED}
     assert "AssertionError: False is not true" in "\n".join(found.wrong())
     before = logs["default"].path.read_text()
-    campaign.run_file(tmp_path, "test_ours", "default", 0, 0)
+    campaign.run_file(ours, tmp_path, "test_ours", "default", 0, 0)
     assert logs["default"].path.read_text() == before, "what has run is not run again"
 
 
@@ -95,11 +101,11 @@ def test_what_has_begun_and_not_ended_is_known(tmp_path: Path):
 
 
 def judged(tmp_path: Path, why: str, name: str = "Class.test_x_cpu") -> judge.Judged:
-    logs = {lane: Log(tmp_path / lane) for lane in campaign.LANES}
+    logs = {lane: Log(tmp_path / lane) for lane in LANES}
     logs["cpu"].ended(name, PASSED, "")
     logs["default"].ended(name, FAILED if why else PASSED, why)
     logs["compiled"].ended(name, PASSED, "")
-    return judge.judge("test_file", logs)
+    return judge.judge(SUITE, "test_file", logs)
 
 
 def test_a_failure_without_a_reason_is_wrong(tmp_path: Path):
@@ -127,3 +133,39 @@ def test_a_pass_in_spite_of_a_reason_is_wrong(tmp_path: Path, monkeypatch: pytes
 def test_reasons_are_of_files_that_are_run():
     patterns = [pattern for patterns in reasons.TESTS.values() for pattern in patterns]
     assert {pattern.partition(":")[0] for pattern in patterns} <= set(FILES)
+
+
+def test_what_the_cpu_skips_is_asked_of_the_device_where_a_suite_says_so(tmp_path: Path):
+    logs = {lane: Log(tmp_path / lane) for lane in ("cpu", "default")}
+    for name, result in {"a": PASSED, "b": FAILED, "c": SKIPPED}.items():
+        logs["cpu"].ended("Class." + name, SKIPPED, "asks for an accelerator")
+        logs["default"].ended("Class." + name, result, result)
+    found = judge.judge(dataclasses.replace(SUITE, accelerators=True), "test_file", logs)
+    assert (found.counted, found.passed, found.skipped) == (2, {"default": 1}, 0)
+    assert list(found.failed) == ["Class.b"]
+    assert judge.judge(SUITE, "test_file", logs).counted == 0
+    assert passed(logs["default"].path, (SKIPPED,)) == {"Class.a", "Class.c"}
+
+
+def test_a_process_that_keeps_too_much_memory_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(campaign, "MEMORY", 1 << 20)
+    log = Log(tmp_path / "log")
+    arguments = [SUITE.name, str(tmp_path), "test_ours", "cpu", "0", "0", str(log.path)]
+    assert campaign._process(SUITE, arguments, "cpu", log) == LARGE
+
+
+def test_the_page_has_a_dash_where_a_file_is_not_run_and_tells_apart_what_was_drawn(tmp_path: Path):
+    of = dataclasses.replace(SUITE, page=tmp_path / "page.md", files=("a", "b", "c"), apart=("b",))
+    files = [
+        judge.Judged("a", 5, 4, {"default": 4, "compiled": 2}, 0, {"default": 0, "compiled": 1}),
+        judge.Judged("b", 5, 2, {"default": 1}, 0, {"default": 0}),
+    ]
+    write(of, files, 0, 0)
+    text = of.page.read_text()
+    assert "83.33% pass in the default lane" in text
+    assert "50.00% pass in the compiled lane of 1 files" in text
+    assert "| a | 5 | 4 | 4 | 2 | 0 | 0 |" in text.partition("Drawn by seed")[0]
+    assert "| b | 5 | 2 | 1 | - | 0 | 0 |" in text.partition("Drawn by seed")[2]
+    assert "Not run this time: c." in text

@@ -1,6 +1,6 @@
-"""One process: some tests of one of PyTorch's files, one after another, on one device.
+"""One process: some tests of one of a suite's files, one after another, on one device.
 
-    python -m tests.upstream.worker FOLDER FILE DEVICE COUNT SEED RESULTS [CPU_RESULTS]
+    python -m tests.upstream.worker SUITE FOLDER FILE DEVICE COUNT SEED RESULTS [CPU_RESULTS]
 
 It appends a line of JSON to RESULTS as a test begins and as it ends, so that whoever started it
 knows which one the process ended or stayed in. What has ended is not run again, nor what
@@ -10,7 +10,6 @@ CPU_RESULTS does not say passed there.
 from __future__ import annotations
 
 import faulthandler
-import importlib.util
 import os
 import signal
 import sys
@@ -18,15 +17,14 @@ import traceback
 import unittest
 import warnings
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import TracebackType
 from typing import Any
 
 import torch
 
-from tests.upstream.files import is_run
-from tests.upstream.names import is_generic, sample, tests_of
-from tests.upstream.older import supply
 from tests.upstream.record import EXPECTED, FAILED, PASSED, SKIPPED, Log, passed
+from tests.upstream.sample import sample
+from tests.upstream.suite import Suite, suite
 
 Error = tuple[type[BaseException], BaseException, TracebackType] | tuple[None, None, None]
 LONGEST = 4000
@@ -36,8 +34,9 @@ LONGEST = 4000
 class Recorder(unittest.TestResult):
     """Notes each test's begin and end; one that is told no device runs with a default one."""
 
-    def __init__(self, log: Log, names: dict[int, str], device: str) -> None:
+    def __init__(self, of: Suite, log: Log, names: dict[int, str], device: str) -> None:
         super().__init__()
+        self._suite = of
         self._log, self._names = log, names
         self._device = None if device == "cpu" else device
         self._outcome, self._why = PASSED, ""
@@ -46,7 +45,7 @@ class Recorder(unittest.TestResult):
         super().startTest(test)
         self._outcome, self._why = PASSED, ""
         self._log.began(self._names[id(test)])
-        torch.set_default_device(None if is_generic(test) else self._device)
+        torch.set_default_device(self._device if self._suite.default_device(test) else None)
 
     def stopTest(self, test: unittest.TestCase) -> None:  # noqa: N802
         super().stopTest(test)
@@ -85,45 +84,35 @@ def _text(err: Error) -> str:
     return "".join(traceback.format_exception(err[1]))[-LONGEST:]
 
 
-def load(folder: Path, file: str) -> ModuleType:
-    """The file as a module; those beside it, which it may import, can be found."""
-    path = folder / f"{file}.py"
-    sys.path[:0] = [str(folder), str(path.parent)]
-    sys.argv[1:] = []  # the file's own arguments: PyTorch reads them
-    name = path.stem
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # its classes are pickled
-    # Copied into another class, as PyTorch does, a method that asks for its class's base so asks
-    # itself.
-    text = path.read_text().replace("super(self.__class__, self)", "super()")
-    exec(compile(text, str(path), "exec", dont_inherit=True), module.__dict__)
-    return module
-
-
 def main(
-    folder: str, file: str, device: str, count: str, seed: str, results: str, on_cpu: str = ""
+    name: str,
+    folder: str,
+    file: str,
+    device: str,
+    count: str,
+    seed: str,
+    results: str,
+    on_cpu: str = "",
 ) -> None:
     """Run what is left of the sample."""
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     warnings.simplefilter("default")
-    supply()
-    module = load(Path(folder), file)
-    tests = {n: one for n, one in tests_of(module, device).items() if is_run(file, n)}
+    sys.argv[1:] = []  # a file's own arguments: PyTorch reads them
+    of = suite(name)
+    tests = of.load(Path(folder), file, device)
     log = Log(Path(results))
     names = sample(tests, int(count), int(seed))
     if on_cpu:
-        right = passed(Path(on_cpu))
-        names = [name for name in names if name in right]
+        right = passed(Path(on_cpu), (SKIPPED,) if of.accelerators else ())
+        names = [one for one in names if one in right]
     ended = log.outcomes()
-    left = {name: tests[name] for name in names if name not in ended}
+    left = {one: tests[one] for one in names if one not in ended}
     if device != "cpu":
         torch.tpu.init()  # which may build the core
     log.planned(len(tests))
-    suite = unittest.TestSuite(left.values())
-    suite.run(Recorder(log, {id(test): name for name, test in left.items()}, device))
+    recorder = Recorder(of, log, {id(test): one for one, test in left.items()}, device)
+    unittest.TestSuite(left.values()).run(recorder)
     log.finished()
     sys.stdout.flush()
     sys.stderr.flush()

@@ -1,14 +1,10 @@
-"""Why tests of PyTorch's that pass on the CPU need not pass on the device.
-
-A reason holds for tests by name, ``file:Class.test`` with the name that the test has on the CPU, in
-the patterns of a shell; or for whatever fails with a text, where the text is the reason itself.
-"""
+"""Why tests of PyTorch's that pass on the CPU need not pass on the device."""
 
 from __future__ import annotations
 
-import fnmatch
-import re
 from typing import Final
+
+from tests.upstream.suite import Reasons
 
 DENSE: Final = "README: dense tensors only, none that are sparse, quantised or strided and nested"
 HOST_MEMORY: Final = "README: a tensor's memory has no address that the host could read or write"
@@ -86,18 +82,4 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
 }
 """Tests by name. One that passes in every lane must not be here."""
 
-
-def by_name(name: str) -> str | None:
-    """Why ``file:Class.test`` need not pass."""
-    for reason, patterns in TESTS.items():
-        if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns):
-            return reason
-    return None
-
-
-def by_text(text: str) -> str | None:
-    """Why what failed with this traceback need not pass."""
-    for reason, expressions in TEXTS.items():
-        if any(re.search(expression, text) for expression in expressions):
-            return reason
-    return None
+REASONS: Final = Reasons(TEXTS, TESTS, OUTSIDE)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import unittest
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from types import ModuleType
 
 CPU, DEVICE = "CPU", "PRIVATEUSE1"
@@ -53,13 +52,3 @@ def _generic_base(test: unittest.TestCase) -> str | None:
         if name.endswith("TestBase") and one.__module__.endswith("common_device_type"):
             return name.removesuffix("TestBase").upper()
     return None
-
-
-def sample(names: Iterable[str], count: int, seed: int) -> list[str]:
-    """``count`` of the names, all if 0; a larger count has those of a smaller one."""
-
-    def drawn(name: str) -> bytes:
-        return hashlib.sha256(f"{seed}/{name}".encode()).digest()
-
-    chosen = sorted(names, key=drawn)
-    return sorted(chosen[:count] if count else chosen)

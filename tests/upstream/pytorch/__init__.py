@@ -1,0 +1,1 @@
+"""PyTorch's own tests of every device: ``make test-pytorch``."""

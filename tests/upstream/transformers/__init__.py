@@ -1,0 +1,1 @@
+"""transformers' own test classes of models on the device: ``make test-transformers``."""
