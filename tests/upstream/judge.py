@@ -17,6 +17,8 @@ class Judged:
     tests: int
     counted: int = 0
     passed: dict[str, int] = field(default_factory=dict)
+    ran: dict[str, int] = field(default_factory=dict)
+    """In each lane, how many of those counted ran there: a lane may have a smaller sample."""
     skipped: int = 0
     outside: dict[str, int] = field(default_factory=dict)
     """In each lane, how many of those that do not pass README rules out, or the test itself."""
@@ -60,17 +62,18 @@ def judge(of: Suite, file: str, logs: Mapping[str, Log]) -> Judged:
     found = {lane: log.outcomes() for lane, log in devices}
     asked = (*RIGHT, SKIPPED) if of.accelerators else RIGHT
     judged = Judged(file, cpu.tests())
-    judged.passed, judged.outside = dict.fromkeys(found, 0), dict.fromkeys(found, 0)
+    judged.passed, judged.ran, judged.outside = (dict.fromkeys(found, 0) for _ in range(3))
     for name, on_cpu in sorted(cpu.outcomes().items()):
         if on_cpu.result not in asked:
             continue
         lanes = {lane: outcomes[name] for lane, outcomes in found.items() if name in outcomes}
-        # Not in every lane: the run was interrupted, or the device is not asked.
-        if len(lanes) < len(found) or any(one.result == SKIPPED for one in lanes.values()):
+        # In no lane: the run was interrupted, or the device is not asked.
+        if not lanes or any(one.result == SKIPPED for one in lanes.values()):
             judged.skipped += on_cpu.result != SKIPPED
             continue
         judged.counted += 1
         for lane, one in lanes.items():
+            judged.ran[lane] += 1
             judged.passed[lane] += one.result in RIGHT
         bad = {lane: one for lane, one in lanes.items() if one.result not in RIGHT}
         reason = _reason(of.reasons, f"{file}:{name}", bad)
@@ -80,7 +83,7 @@ def judge(of: Suite, file: str, logs: Mapping[str, Log]) -> Judged:
                 judged.outside[lane] += reason.startswith(of.reasons.outside)
         elif bad:
             judged.failed[name] = bad
-        elif reason is not None and lanes:
+        elif reason is not None and len(lanes) == len(found):
             judged.unneeded.append(f"{file}:{name}")
     for lane, outcomes in found.items():
         for name, one in outcomes.items():

@@ -37,12 +37,13 @@ def _totals(files: Sequence[Judged], count: int, seed: int) -> list[str]:
 def _share(files: Sequence[Judged], lane: str) -> str:
     """How many of the tests that ran in a lane pass there."""
     here = [one for one in files if lane in one.passed]
-    counted = sum(one.counted for one in here)
+    counted = sum(one.ran[lane] for one in here)
     if not counted:
         return f"none ran in the {lane} lane"
     passed = sum(one.passed[lane] for one in here)
     outside = sum(one.outside[lane] for one in here)
-    some = f" of {len(here)} files" if len(here) < len(files) else ""
+    every = sum(one.counted for one in files)
+    some = f", where {counted:,} of them ran," if counted < every else ""
     return (
         f"{passed / counted:.2%} pass in the {lane} lane{some} "
         f"({passed / max(1, counted - outside):.2%} of those that neither README rules out "
@@ -66,12 +67,20 @@ def _table(of: Suite, files: Sequence[Judged], apart: bool) -> list[str]:
     ]
     for one in files:
         if (one.file in of.apart) == apart:
-            passed = " | ".join(str(one.passed.get(lane, "-")) for lane in lanes)
+            passed = " | ".join(_passed(one, lane) for lane in lanes)
             lines.append(
                 f"| {one.file} | {one.tests:,} | {one.counted} | {passed} | {one.skipped} | "
                 f"{len(one.listed) + len(one.failed)} |"
             )
     return lines
+
+
+def _passed(one: Judged, lane: str) -> str:
+    """How many pass, and of how many where a lane ran fewer than others."""
+    if lane not in one.passed:
+        return "-"
+    of = f" of {one.ran[lane]}" if one.ran[lane] != one.counted else ""
+    return f"{one.passed[lane]}{of}"
 
 
 def _reasons(files: Sequence[Judged]) -> list[str]:

@@ -159,13 +159,15 @@ def test_a_process_that_keeps_too_much_memory_is_ended(
 def test_the_page_has_a_dash_where_a_file_is_not_run_and_tells_apart_what_was_drawn(tmp_path: Path):
     of = dataclasses.replace(SUITE, page=tmp_path / "page.md", files=("a", "b", "c"), apart=("b",))
     files = [
-        judge.Judged("a", 5, 4, {"default": 4, "compiled": 2}, 0, {"default": 0, "compiled": 1}),
-        judge.Judged("b", 5, 2, {"default": 1}, 0, {"default": 0}),
+        judge.Judged("a", 5, 4, {"default": 4, "compiled": 2}, {"default": 4, "compiled": 3}),
+        judge.Judged("b", 5, 2, {"default": 1}, {"default": 2}),
     ]
+    for one in files:
+        one.outside = dict.fromkeys(one.ran, 0)
     write(of, files, 0, 0)
     text = of.page.read_text()
     assert "83.33% pass in the default lane" in text
-    assert "50.00% pass in the compiled lane of 1 files" in text
-    assert "| a | 5 | 4 | 4 | 2 | 0 | 0 |" in text.partition("Drawn by seed")[0]
+    assert "66.67% pass in the compiled lane, where 3 of them ran, " in text
+    assert "| a | 5 | 4 | 4 | 2 of 3 | 0 | 0 |" in text.partition("Drawn by seed")[0]
     assert "| b | 5 | 2 | 1 | - | 0 | 0 |" in text.partition("Drawn by seed")[2]
     assert "Not run this time: c." in text
