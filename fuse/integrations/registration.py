@@ -18,6 +18,7 @@ from fuse.device import lazy
 
 INTEGRATIONS = {
     "accelerate.state": "fuse.integrations.accelerate",
+    "accelerate.utils.modeling": "fuse.integrations.device_map",
     "lightning.pytorch.trainer.connectors.accelerator_connector": "fuse.integrations.lightning",
     "lightning.fabric.connector": "fuse.integrations.lightning",
     "pytorch_lightning.trainer.connectors.accelerator_connector": "fuse.integrations.lightning",

@@ -107,6 +107,20 @@ def test_trainer(case: Case, tmp_path: Path, options: dict[str, Any]) -> None:
     assert case.fallbacks == "0"
 
 
+def test_device_map_in_two_memories(case: Case, tmp_path: Path) -> None:
+    """`device_map="auto"` with `max_memory`: layers that do not fit are offloaded to the CPU."""
+    model = llama().eval()
+    model.save_pretrained(tmp_path)
+    loaded = transformers.LlamaForCausalLM.from_pretrained(
+        tmp_path, device_map="auto", max_memory={0: 60_000, "cpu": "1GB"}
+    )
+    assert set(loaded.hf_device_map.values()) == {0, "cpu"}
+    tokens = torch.randint(2, 64, (2, 5), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        found, expected = loaded(tokens.to("tpu")).logits, model(tokens).logits
+    torch.testing.assert_close(found.cpu(), expected, rtol=1e-4, atol=1e-5)
+
+
 class Made(transformers.TrainerCallback):
     """What each step compiled, ran uncompiled or on the host, and its traces."""
 
@@ -203,11 +217,12 @@ def test_pipeline(case: Case, tmp_path: Path) -> None:
     assert device == cpu
 
 
-def test_device_map(case: Case, tmp_path: Path) -> None:
-    """`from_pretrained(device_map="tpu")` gives the device the saved weights."""
+@pytest.mark.parametrize("where", ["tpu", "auto", "balanced", "sequential"])
+def test_device_map(case: Case, tmp_path: Path, where: str) -> None:
+    """`from_pretrained(device_map=...)` gives the device the saved weights."""
     model = llama()
     model.save_pretrained(tmp_path)
-    loaded = transformers.LlamaForCausalLM.from_pretrained(tmp_path, device_map="tpu")
+    loaded = transformers.LlamaForCausalLM.from_pretrained(tmp_path, device_map=where)
     assert {one.device.type for one in loaded.parameters()} == {"tpu"}
     ours = {name: one.cpu() for name, one in loaded.state_dict().items()}
     torch.testing.assert_close(ours, dict(model.state_dict()), rtol=0, atol=0)
