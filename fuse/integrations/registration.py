@@ -23,6 +23,7 @@ INTEGRATIONS = {
     "lightning.fabric.connector": "fuse.integrations.lightning",
     "pytorch_lightning.trainer.connectors.accelerator_connector": "fuse.integrations.lightning",
     "lightning_fabric.connector": "fuse.integrations.lightning",
+    "transformers.pipelines.base": "fuse.integrations.pipelines",
     "torch.nn.attention.flex_attention": "fuse.integrations.flex_attention",
     "torch.nested._internal.sdpa": "fuse.integrations.jagged_attention",
 }

@@ -217,6 +217,27 @@ def test_pipeline(case: Case, tmp_path: Path) -> None:
     assert device == cpu
 
 
+def test_pipeline_takes_the_device(case: Case, tmp_path: Path) -> None:
+    """`pipeline` without a device, by number, of a model that is there, and in two memories."""
+    words.tokenizer().save_pretrained(tmp_path)
+    llama().save_pretrained(tmp_path)
+
+    def write(model: Any, **options: Any) -> tuple[str, str]:
+        made = transformers.pipeline(
+            "text-generation", model=model, tokenizer=words.tokenizer(), **options
+        )
+        text = made("5 6 7", max_new_tokens=8, do_sample=False)[0]["generated_text"]
+        return made.device.type, text
+
+    kind, expected = write(str(tmp_path), device="cpu")
+    assert kind == "cpu"
+    split = {"device_map": "auto", "model_kwargs": {"max_memory": {0: 60_000, "cpu": "1GB"}}}
+    for options in ({}, {"device": 0}, {"device_map": "auto"}, split):
+        assert write(str(tmp_path), **options) == ("tpu", expected)
+    assert write(llama().eval().to("tpu")) == ("tpu", expected)
+    assert write(llama().eval().to("tpu"), device=-1) == ("tpu", expected)
+
+
 @pytest.mark.parametrize("where", ["tpu", "auto", "balanced", "sequential"])
 def test_device_map(case: Case, tmp_path: Path, where: str) -> None:
     """`from_pretrained(device_map=...)` gives the device the saved weights."""
