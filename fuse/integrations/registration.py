@@ -19,6 +19,8 @@ from fuse.device import lazy
 INTEGRATIONS = {
     "accelerate.state": "fuse.integrations.accelerate",
     "accelerate.utils.modeling": "fuse.integrations.device_map",
+    "accelerate.checkpointing": "fuse.integrations.rng_states",
+    "transformers.trainer": "fuse.integrations.rng_states",
     "lightning.pytorch.trainer.connectors.accelerator_connector": "fuse.integrations.lightning",
     "lightning.fabric.connector": "fuse.integrations.lightning",
     "pytorch_lightning.trainer.connectors.accelerator_connector": "fuse.integrations.lightning",

@@ -159,3 +159,16 @@ script.main()
 report(device)
 """
     assert ranks.results(program, tmp_path) == [["tpu"], ["tpu"]]
+
+
+def test_a_checkpoint_has_the_state_of_draws(case: Case, tmp_path: Path) -> None:
+    """`save_state` and `load_state`: what the device draws next is what it would have drawn."""
+    AcceleratorState._reset_state(reset_partial_state=True)
+    accelerator = Accelerator()
+    assert accelerator.device.type == "tpu"
+    model = accelerator.prepare(torch.nn.Linear(2, 2))
+    accelerator.save_state(str(tmp_path))
+    expected = torch.rand(4, device="tpu").cpu()
+    accelerator.load_state(str(tmp_path))
+    torch.testing.assert_close(torch.rand(4, device="tpu").cpu(), expected, rtol=0, atol=0)
+    assert next(model.parameters()).device.type == "tpu"

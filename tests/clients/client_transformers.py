@@ -35,9 +35,9 @@ report(trainer.args.world_size, trainer.model.device.type, losses)
 """
 
 
-def llama() -> Any:
+def llama(**fields: Any) -> Any:
     torch.manual_seed(0)
-    return transformers.LlamaForCausalLM(transformers.LlamaConfig(**LLAMA))
+    return transformers.LlamaForCausalLM(transformers.LlamaConfig(**LLAMA, **fields))
 
 
 class Clock(transformers.TrainerCallback):
@@ -57,6 +57,7 @@ class Clock(transformers.TrainerCallback):
 def train(folder: Path, device: str, **options: Any) -> tuple[Any, list[tuple[float, float]], Any]:
     """Train a small Llama by ``Trainer``: itself, seconds and loss of each step, evaluations."""
     resume, callbacks = options.pop("resume", None), options.pop("callbacks", [])
+    model = llama(attention_dropout=options.pop("dropout", 0.0))
     generator = torch.Generator().manual_seed(1)
     tokens = torch.randint(2, 64, (32, 16), generator=generator)
     data = [{"input_ids": row, "labels": row} for row in tokens]
@@ -77,7 +78,7 @@ def train(folder: Path, device: str, **options: Any) -> tuple[Any, list[tuple[fl
     )
     clock = Clock()
     trainer = transformers.Trainer(
-        llama(), arguments, train_dataset=data, eval_dataset=data[:8], callbacks=[clock, *callbacks]
+        model, arguments, train_dataset=data, eval_dataset=data[:8], callbacks=[clock, *callbacks]
     )
     trainer.train(resume_from_checkpoint=resume)
     assert trainer.model.device.type == arguments.device.type == device
@@ -165,11 +166,12 @@ def test_trainer_bf16(case: Case, tmp_path: Path) -> None:
     assert case.fallbacks == "0"
 
 
-def test_trainer_resumes(case: Case, tmp_path: Path) -> None:
-    """`Trainer`: checkpoints, and resuming from one gives the unbroken run's losses."""
-    _, whole, _ = train(tmp_path, "tpu", save_strategy="steps", save_steps=4)
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_trainer_resumes(case: Case, tmp_path: Path, dropout: float) -> None:
+    """`Trainer`: checkpoints, and resuming from one gives the unbroken run's losses, dropout"""
+    _, whole, _ = train(tmp_path, "tpu", save_strategy="steps", save_steps=4, dropout=dropout)
     checkpoint = str(tmp_path / "out" / "checkpoint-4")
-    _, rest, _ = train(tmp_path, "tpu", resume=checkpoint)
+    _, rest, _ = train(tmp_path, "tpu", resume=checkpoint, dropout=dropout)
     assert len(rest) == 4
     torch.testing.assert_close([one for _, one in rest], [one for _, one in whole[4:]])
 
