@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from fuse.device import lazy
+from fuse.device.memory import mem_get_info
 
 Memory = dict[int | str, int]
 
@@ -53,12 +54,12 @@ def _get_max_memory(original: Any, to_bytes: Any) -> Any:
 
 
 def _devices() -> range:
-    return range(torch.tpu.device_count())
+    return range(torch.accelerator.device_count())
 
 
 def _with_devices(host: int) -> Memory:
     """Free bytes by device index, in order, and of the host where its memory is another."""
-    free: Memory = {index: torch.tpu.mem_get_info(index)[0] for index in _devices()}
+    free: Memory = {index: mem_get_info(index)[0] for index in _devices()}
     if lazy.engine().backend.shares_host_memory():
         # One memory, offered once: what lies there is computed with wherever it is put.
         return {index: size // len(free) for index, size in free.items()}

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from fuse.device import lazy
+from fuse.device import lazy, random
 
 FILE = "rng_state_tpu_{}.pth"
 """Its field is the rank."""
@@ -36,7 +36,7 @@ def extend(module: Any) -> None:
 def save(folder: str | Path, rank: int) -> None:
     """Write the state of every device's generator, if the program has used the device."""
     if lazy.is_initialised():
-        torch.save(torch.tpu.get_rng_state_all(), Path(folder) / FILE.format(rank))
+        torch.save(random.get_rng_state_all(), Path(folder) / FILE.format(rank))
 
 
 def load(folder: str | Path, rank: int) -> None:
@@ -47,8 +47,8 @@ def load(folder: str | Path, rank: int) -> None:
     path = Path(folder) / FILE.format(rank)
     if path.is_file():
         states = torch.load(path, weights_only=True)
-        for index, state in enumerate(states[: torch.tpu.device_count()]):
-            torch.tpu.set_rng_state(state, index)
+        for index, state in enumerate(states[: torch.accelerator.device_count()]):
+            random.set_rng_state(state, index)
 
 
 def _trainer_saves(original: Any) -> Any:
