@@ -9,11 +9,11 @@ import pytest
 
 from tests.upstream import campaign, judge
 from tests.upstream.pytorch import reasons
-from tests.upstream.pytorch.files import FILES
 from tests.upstream.pytorch.suite import SUITE
 from tests.upstream.record import DIED, FAILED, LARGE, PASSED, SKIPPED, Log, Outcome, passed
 from tests.upstream.report import write
 from tests.upstream.sample import sample
+from tests.upstream.suite import LANES as ALL_LANES, NAMES, suite
 
 FILE = """
 import os
@@ -130,11 +130,6 @@ def test_a_pass_in_spite_of_a_reason_is_wrong(tmp_path: Path, monkeypatch: pytes
     ]
 
 
-def test_reasons_are_of_files_that_are_run():
-    patterns = [pattern for patterns in reasons.TESTS.values() for pattern in patterns]
-    assert {pattern.partition(":")[0] for pattern in patterns} <= set(FILES)
-
-
 def test_what_the_cpu_skips_is_asked_of_the_device_where_a_suite_says_so(tmp_path: Path):
     logs = {lane: Log(tmp_path / lane) for lane in ("cpu", "default")}
     for name, result in {"a": PASSED, "b": FAILED, "c": SKIPPED}.items():
@@ -171,3 +166,23 @@ def test_the_page_has_a_dash_where_a_file_is_not_run_and_tells_apart_what_was_dr
     assert "| a | 5 | 4 | 4 | 2 of 3 | 0 | 0 |" in text.partition("Drawn by seed")[0]
     assert "| b | 5 | 2 | 1 | - | 0 | 0 |" in text.partition("Drawn by seed")[2]
     assert "Not run this time: c." in text
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_suite_is_whole(name: str):
+    of = suite(name)
+    assert of.name == name and len(of.files) == len(set(of.files))
+    assert set(of.apart) <= set(of.files)
+    for file in of.files:
+        lanes = of.lanes(file)
+        assert lanes[:2] == ("cpu", "default") and set(lanes) <= set(ALL_LANES)
+    reasons_for = {
+        pattern.partition(":")[0] for one in of.reasons.tests.values() for pattern in one
+    }
+    assert reasons_for <= {*of.files, "*"}
+
+
+def test_there_are_many_architectures_and_ten_apart_in_every_lane():
+    models = suite("transformers")
+    assert len(models.files) > 150 and len(models.apart) == 10
+    assert {models.lanes(file) for file in models.apart} == {tuple(ALL_LANES)}
