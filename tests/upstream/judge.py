@@ -67,8 +67,9 @@ def judge(of: Suite, file: str, logs: Mapping[str, Log]) -> Judged:
         if on_cpu.result not in asked:
             continue
         lanes = {lane: outcomes[name] for lane, outcomes in found.items() if name in outcomes}
-        # In no lane: the run was interrupted, or the device is not asked.
-        if not lanes or any(one.result == SKIPPED for one in lanes.values()):
+        if not lanes:  # not run there: interrupted, or of a smaller sample
+            continue
+        if any(one.result == SKIPPED for one in lanes.values()):
             judged.skipped += on_cpu.result != SKIPPED
             continue
         judged.counted += 1

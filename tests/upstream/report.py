@@ -24,7 +24,9 @@ def write(of: Suite, files: Sequence[Judged], count: int, seed: int) -> None:
 
 def _totals(files: Sequence[Judged], count: int, seed: int) -> list[str]:
     """The shares of all files together."""
-    drawn = f"up to {count} a file, drawn by seed {seed}" if count else "all of each file"
+    drawn = "all of each file"
+    if count:
+        drawn = f"up to {count} a file and what earlier runs had, drawn by seed {seed}"
     counted = sum(one.counted for one in files)
     shares = [_share(files, lane) for lane in _lanes(files)]
     return [
@@ -77,7 +79,7 @@ def _table(of: Suite, files: Sequence[Judged], apart: bool) -> list[str]:
 
 def _passed(one: Judged, lane: str) -> str:
     """How many pass, and of how many where a lane ran fewer than others."""
-    if lane not in one.passed:
+    if not one.ran.get(lane):
         return "-"
     of = f" of {one.ran[lane]}" if one.ran[lane] != one.counted else ""
     return f"{one.passed[lane]}{of}"
@@ -86,5 +88,7 @@ def _passed(one: Judged, lane: str) -> str:
 def _reasons(files: Sequence[Judged]) -> list[str]:
     """How many tests do not pass for each reason."""
     reasons = Counter(reason for one in files for reason in one.listed.values())
+    if not reasons:
+        return ["No test has a reason not to pass."]
     lines = ["| why a test does not pass | tests |", "| --- | ---: |"]
     return lines + [f"| {reason} | {number} |" for reason, number in reasons.most_common()]

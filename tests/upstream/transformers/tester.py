@@ -78,7 +78,13 @@ def inputs(architecture: str, config: Any) -> dict[str, torch.Tensor]:
         size = getattr(config, "image_size", 32)
         size = size if isinstance(size, int) else size[0]
         shape = (BATCH, config.num_channels, size, size)
-        return {"pixel_values": torch.randn(shape, generator=generator())}
+        found = {"pixel_values": torch.randn(shape, generator=generator())}
+        if (
+            architecture == "vit_mae"
+        ):  # which patches it sees: a draw of each device's own otherwise
+            patches = (size // config.patch_size) ** 2
+            found["noise"] = torch.rand(BATCH, patches, generator=generator())
+        return found
     found = {"input_ids": tokens(), "attention_mask": torch.ones(BATCH, LENGTH, dtype=torch.int64)}
     if architecture in known.TRANSLATORS:
         found["decoder_input_ids"] = tokens()
