@@ -40,10 +40,14 @@ def _of(node: Node) -> int:
 
 def _of_attention(node: Node) -> int:
     arguments = named(node)
-    query, key = (node.operands[arguments[name].index].view.shape for name in ("query", "key"))
+    query, key = (_shape(node, arguments[name]) for name in ("query", "key"))
     products = 4 if "backward" in node.target else 2
     whole = 2 * products * math.prod(query) * key[-2]
     return whole // 2 if arguments.get("is_causal") is True else whole
+
+
+def _shape(node: Node, argument: TensorArg) -> tuple[int, ...]:
+    return node.operands[argument.index].view.shape
 
 
 def _argument(node: Node, value: Any) -> Any:

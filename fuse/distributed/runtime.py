@@ -58,7 +58,7 @@ def _expects_accelerator() -> bool:
         and importlib.util.find_spec("libtpu") is not None
         or (
             Path("/dev/nvidia0").exists()
-            and importlib.util.find_spec("jax_cuda12_plugin") is not None
+            and any(map(importlib.util.find_spec, ("jax_cuda12_plugin", "jax_cuda13_plugin")))
         )
     )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import resource
-import warnings
 from collections.abc import Iterator
 
 import pytest
@@ -14,6 +13,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 import fuse
 from fuse.distributed import joined, runtime
@@ -149,9 +149,6 @@ def test_a_second_group_and_no_ranks_are_refused() -> None:
 
 
 def test_pytorchs_own_way_to_fake_ranks_is_the_same() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from torch.testing._internal.distributed.fake_pg import FakeStore
     with fuse.fake():
         dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=64)
         try:

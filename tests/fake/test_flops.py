@@ -20,8 +20,7 @@ def counted(make: Callable[[str], Callable[[], object]]) -> int:
     with fuse.fake():
         step = make("tpu")
         step()
-        found = of_products(joined.capture(step).program.nodes)
-    return found
+        return of_products(joined.capture(step).program.nodes)
 
 
 def linear(device: str) -> Callable[[], object]:

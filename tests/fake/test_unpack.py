@@ -1,4 +1,4 @@
-"""Collectives of flat buffers, taken apart: the same numbers, and matrices that stay as they lie."""
+"""Collectives of flat buffers, taken apart: the same numbers, by matrices that stay as they lie."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ from fuse.backends.xla.tpu.costs import reader
 from fuse.backends.xla.tpu.targets import GENERATIONS
 from fuse.backends.xla.tpu.work import Work
 
+COST = reader(GENERATIONS["v5e"].machine)
 DATA = Path(__file__).parents[1] / "xla" / "data"
 
 
@@ -20,7 +21,7 @@ def program(name: str) -> hlo.Program:
 
 
 def test_costs_carry_the_node_that_made_them() -> None:
-    found = account.sums(program("v5e_mlp.hlo"), cost)
+    found = account.sums(program("v5e_mlp.hlo"), COST)
     assert [(cost.name, cost.cycles, cost.node, cost.nodes) for cost in found.costs] == [
         ("fusion.7", 2240, 0, (0, 1)),
         ("fusion.14", 2156, 0, (0, 1)),
@@ -30,7 +31,7 @@ def test_costs_carry_the_node_that_made_them() -> None:
 
 
 def test_a_loop_counts_as_often_as_it_runs() -> None:
-    found = account.sums(program("v5e_loop.hlo"), cost)
+    found = account.sums(program("v5e_loop.hlo"), COST)
     body = [cost for cost in found.costs if cost.name.startswith("sine")] or found.costs
     assert found.unknown_loops == 0
     assert body[0].cycles % 10 == 0
@@ -40,9 +41,9 @@ def test_a_loop_counts_as_often_as_it_runs() -> None:
 
 def test_a_loop_whose_bound_is_no_constant_counts_once() -> None:
     text = (DATA / "v5e_loop.hlo").read_text()
-    unknown = account.sums(hlo.parse(text.replace("direction=LT", "direction=NE")), cost)
+    unknown = account.sums(hlo.parse(text.replace("direction=LT", "direction=NE")), COST)
     assert unknown.unknown_loops == 1
-    assert unknown.cycles < account.sums(hlo.parse(text), cost).cycles
+    assert unknown.cycles < account.sums(hlo.parse(text), COST).cycles
 
 
 def test_a_noted_number_of_trips_is_believed() -> None:
@@ -51,7 +52,7 @@ def test_a_noted_number_of_trips_is_believed() -> None:
         "body=%wide.region_0.2.sunk",
         'body=%wide.region_0.2.sunk, backend_config={"known_trip_count":{"n":"3"}}',
     )
-    assert account.sums(hlo.parse(noted), cost).cycles < account.sums(hlo.parse(text), cost).cycles
+    assert account.sums(hlo.parse(noted), COST).cycles < account.sums(hlo.parse(text), COST).cycles
 
 
 @pytest.mark.parametrize(
@@ -90,7 +91,7 @@ def test_what_is_no_program_is_refused() -> None:
 
 
 def test_an_estimate_survives_the_cache() -> None:
-    found = account.sums(program("v5e_mlp.hlo"), cost)
+    found = account.sums(program("v5e_mlp.hlo"), COST)
     one = Estimate(
         cycles=found.cycles,
         costs=tuple(found.costs),

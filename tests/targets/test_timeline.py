@@ -1,4 +1,4 @@
-"""When a scheduled program computes and sends, read from small texts of the form that libtpu writes."""
+"""When a scheduled program computes and sends, read from small texts as libtpu writes them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ import math
 import pytest
 
 from fuse.backends.estimates import Machine
-from fuse.backends.xla.tpu import hlo
+from fuse.backends.xla.targets import hlo
+from fuse.backends.xla.tpu.costs import reader
 from fuse.backends.xla.tpu.links import LINKS, Links, Slice, group_of
+from fuse.backends.xla.tpu.targets import GENERATIONS
 from fuse.backends.xla.tpu.timeline import Timeline
 
-MACHINE = Machine("made up", 1e12, 1e12, 1 << 30, 1e6, 128, 8, 128, 0, "nowhere")
+MACHINE = Machine("made up", 1e12, 1e12, 1 << 30, 1e6, "nowhere")
 """A cycle is a microsecond."""
 LINE = Slice(Links(1e6, 4, "nowhere"), ((0,), (1,)))
 """Two chips side by side; a byte takes a microsecond."""
@@ -25,8 +27,10 @@ def grid(*sizes: int, closes: int = 4) -> Slice:
 
 def timeline(*lines: str, more: str = "") -> Timeline:
     body = "\n".join(f"  {line}" for line in lines)
-    text = f"HloModule m, is_scheduled=true\n\n{more}ENTRY %e (p: f32[25]) -> f32[50] {{\n{body}\n}}\n"
-    return Timeline(hlo.parse(text), MACHINE, LINE)
+    text = (
+        f"HloModule m, is_scheduled=true\n\n{more}ENTRY %e (p: f32[25]) -> f32[50] {{\n{body}\n}}\n"
+    )
+    return Timeline(hlo.parse(text), MACHINE, LINE, reader(MACHINE))
 
 
 def work(name: str, cycles: int) -> str:
@@ -77,7 +81,9 @@ def test_groups_are_read_in_both_forms(text: str, group: tuple[int, ...]) -> Non
 
 
 def test_what_is_waited_for_at_once_is_exposed() -> None:
-    found = timeline("%p = f32[25]{0} parameter(0)", work("a", 10), f"ROOT %g = f32[50]{{0}} {GATHER}")
+    found = timeline(
+        "%p = f32[25]{0} parameter(0)", work("a", 10), f"ROOT %g = f32[50]{{0}} {GATHER}"
+    )
     (one,) = found.transfers
     # 200 bytes, of which each chip lacks the half.
     assert (one.kind, one.nbytes, one.ranks) == ("all-gather", 200, 2)
@@ -155,17 +161,13 @@ def test_a_sum_of_which_a_part_is_kept_is_a_reduce_scatter() -> None:
         f"  %r = f32[50]{{0}} all-reduce(%q), channel_id=1, {GROUP}, to_apply=%add\n"
         "  ROOT %k = f32[25]{0} dynamic-slice(%r, %z), dynamic_slice_sizes={25}\n}\n\n"
     )
-    found = timeline(
-        "%p = f32[25]{0} parameter(0)", "ROOT " + fused("f", "scatter"), more=body
-    )
+    found = timeline("%p = f32[25]{0} parameter(0)", "ROOT " + fused("f", "scatter"), more=body)
     (one,) = found.transfers
     assert (one.kind, one.nbytes) == ("reduce-scatter", 200)
     assert one.exposed == pytest.approx(100e-6)
 
 
 def test_every_generation_has_links_with_a_source() -> None:
-    from fuse.backends.xla.tpu.targets import GENERATIONS
-
     assert set(LINKS) == set(GENERATIONS)
     assert all(one.source.startswith("https://") and one.each_way > 1e10 for one in LINKS.values())
     assert not math.isinf(Slice(LINKS["v5e"], ((0, 0), (0, 1))).rate((0, 1)))

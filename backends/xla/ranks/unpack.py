@@ -115,8 +115,8 @@ class _Step:
                 (copied,) = node.operands
                 if copied.value in inputs and copied.view.strides == (1,) and not _varies(node):
                     of = self.parts[maker].reads[inputs.index(copied.value)]
-                    *found, start = self._packer(of)
-                    return *found, start + copied.view.offset
+                    at, packer, value, start = self._packer(of)
+                    return at, packer, value, start + copied.view.offset
         return maker, chunk, value, 0
 
 

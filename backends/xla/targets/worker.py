@@ -89,7 +89,7 @@ class Compiler:
         made = compiled(program, self.platform, self.options)
         found = estimate(made, self.read, time.perf_counter() - started)
         if self.timeline is not None:
-            walked = self.timeline(hlo.parse(made.as_text()))
+            walked = self.timeline(hlo.parse(str(made.as_text())))
             transfers = tuple(walked.transfers)
             found = replace(found, transfers=transfers, step_seconds=walked.now)
         return found, b""
