@@ -6,7 +6,10 @@ import pytest
 
 # Of these most of the time goes into compiling single operations for Debug and Strict, which the
 # other files' programs and the rules' tests run one by one as well: 81 of 127 s over six files.
-IN_FUSED = {"test_attention", "test_convnets", "test_experts", "test_optimizers", "test_recurrent"}
+IN_FUSED = {
+    *("test_attention", "test_convnets", "test_experts", "test_kinds_of_models", "test_optimizers"),
+    "test_recurrent",
+}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
