@@ -189,7 +189,8 @@ def test_what_the_host_flattened_is_not_taken_for_what_the_device_did(name: str)
         torch.testing.assert_close(found.cpu(), expected, rtol=1e-4, atol=1e-5)
         expected.square().sum().backward()
         found.square().sum().backward()
-        torch.testing.assert_close(given[1].grad.cpu(), given[0].grad, rtol=1e-4, atol=1e-5)
+        grads = given[1].grad.cpu(), given[0].grad
+        torch.testing.assert_close(*grads, rtol=1e-4, atol=1e-4)  # of sums of hundreds
 
 
 REFUSED: dict[str, tuple[Unary, str]] = {
