@@ -62,7 +62,7 @@ def emit_chunk(
 
 
 def _scope(chunk: Chunk, step: Step, setting: Setting) -> AbstractContextManager[object]:
-    """Names what a step emits after its first node, for profilers and ``tpu/hlo.py``."""
+    """Names what a step emits after its first node, for profilers and ``targets/hlo.py``."""
     if not setting.scopes:
         return nullcontext()
     place = step if isinstance(step, int) else min(step.nodes)

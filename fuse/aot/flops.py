@@ -33,9 +33,11 @@ def _of(node: Node) -> int:
     formula: Callable[..., int] | None = flop_registry.get(getattr(torch.ops.aten, name, None))
     if formula is None or not node.parts():
         return 0
-    made = torch.empty(node.parts()[0].view.shape, device="meta")
+    made = [torch.empty(one.view.shape, device="meta") for one in node.parts()]
     positional, _ = bind(node)
-    return int(formula(*(_argument(node, one) for one in positional), out_val=made))
+    kept = [made[slot] if slot is not None else None for slot in node.slots]
+    result = kept[0] if len(kept) == 1 else kept
+    return int(formula(*(_argument(node, one) for one in positional), out_val=result))
 
 
 def _of_attention(node: Node) -> int:

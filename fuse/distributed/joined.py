@@ -235,6 +235,10 @@ class Recording:
                     "leave it out of the step",
                 )
             )
+        # The core lets go of what the last trace read, and of what has died since, with the next.
+        torch.zeros((), device="tpu")
+        lazy.core().cut("synchronize")
+        self._engine.wait()
         consumed = {
             value
             for value, array in self._arrays.values()

@@ -9,8 +9,8 @@ import pytest
 
 from fuse.backends.base import Chunk
 from fuse.backends.estimates import Estimate
-from fuse.backends.xla.tpu.target import TpuTarget
-from fuse.backends.xla.tpu.targets import parse
+from fuse.backends.xla.targets.names import parse
+from fuse.backends.xla.targets.target import XlaTarget
 from fuse.trace.node import Arg, Leaf, Node, Operand, Output, TensorArg
 from fuse.trace.spec import Layout, View, contiguous_strides
 
@@ -23,8 +23,8 @@ QUERY, KEY, VALUE, GRAD, OUTPUT, LOGARITHM, *GRADS, MASK = range(10)
 
 
 @pytest.fixture(scope="module")
-def v5e() -> Iterator[TpuTarget]:
-    target = TpuTarget(parse("v5e"))
+def v5e() -> Iterator[XlaTarget]:
+    target = XlaTarget(parse("v5e"))
     yield target
     target.close()
 
@@ -77,13 +77,13 @@ class Step:
         leaves = tuple(Leaf(value, self.layout(value)) for value in inputs)
         return Chunk(nodes, leaves, (OUTPUT, *GRADS), (), 0)
 
-    def compiled(self, target: TpuTarget) -> Estimate:
+    def compiled(self, target: XlaTarget) -> Estimate:
         found, _ = target.compile(self.chunk())
         assert found.error == ""
         return found
 
 
-def test_a_step_of_long_attention_holds_no_scores(v5e: TpuTarget) -> None:
+def test_a_step_of_long_attention_holds_no_scores(v5e: XlaTarget) -> None:
     step = Step(8192)
     found = step.compiled(v5e)
     assert found.temporary_bytes < step.scores / 100
@@ -96,7 +96,7 @@ def test_a_step_of_long_attention_holds_no_scores(v5e: TpuTarget) -> None:
     assert products <= found.flops < 1.1 * products
 
 
-def test_a_mask_of_truth_values_goes_in_blocks(v5e: TpuTarget) -> None:
+def test_a_mask_of_truth_values_goes_in_blocks(v5e: XlaTarget) -> None:
     step = Step(8192, mask=True)
     found = step.compiled(v5e)
     assert found.kernel_cycles == 0
@@ -104,7 +104,7 @@ def test_a_mask_of_truth_values_goes_in_blocks(v5e: TpuTarget) -> None:
     assert found.temporary_bytes < step.scores / 4
 
 
-def test_short_attention_is_written_out(v5e: TpuTarget) -> None:
+def test_short_attention_is_written_out(v5e: XlaTarget) -> None:
     assert Step(1024).compiled(v5e).kernel_cycles == 0
 
 
@@ -112,7 +112,7 @@ def test_short_attention_is_written_out(v5e: TpuTarget) -> None:
     ("name", "dtype", "length"), [("v6e", "bfloat16", 2048), ("v5p", "float32", 4096)]
 )
 def test_kernels_compile_for_other_generations(name: str, dtype: str, length: int) -> None:
-    target = TpuTarget(parse(name))
+    target = XlaTarget(parse(name))
     try:
         found = Step(length, dtype).compiled(target)
         assert found.kernel_cycles > 0

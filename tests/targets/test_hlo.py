@@ -103,7 +103,7 @@ def test_an_estimate_survives_the_cache() -> None:
     with pytest.raises(ValueError, match="no stored estimate"):
         Estimate.from_bytes(b'{"format": 0}')
     with pytest.raises(ValueError, match="another shape"):
-        Estimate.from_bytes(b'{"format": 2}')
+        Estimate.from_bytes(b'{"format": 3}')
 
 
 def kernels(attributes: str, name: str = "n3.attention") -> hlo.Program:
@@ -146,7 +146,6 @@ def test_a_kernel_that_states_nothing_is_listed() -> None:
     found = account.sums(kernels(""), reader(V5E))
     assert found.cycles == 0
     assert found.unestimated == {"custom-call tpu_custom_call": 2}
-    assert account.sums(kernels("", "stated_work.0.0.0.0"), reader(V5E)).cycles == 0
 
 
 def test_a_width_that_a_matrix_unit_does_not_fill_takes_as_long_as_one_that_does() -> None:

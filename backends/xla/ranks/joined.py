@@ -20,7 +20,7 @@ from fuse.backends.xla.horizontal_packing import HorizontalPacking
 from fuse.backends.xla.platform import Platform
 from fuse.backends.xla.products import joined_products
 from fuse.backends.xla.program import emit_chunk
-from fuse.backends.xla.ranks.programs import AXIS, Form, groups_of, program
+from fuse.backends.xla.ranks.programs import AXIS, Form, groups_of, program, rows_of
 from fuse.backends.xla.ranks.step import Joined
 from fuse.backends.xla.ranks.unpack import unpacked
 from fuse.backends.xla.schedule import ordered
@@ -60,7 +60,8 @@ def function(
                 brought.update(part.makes)
                 if part.what.kind == "all_gather" and len(ends) >= AHEAD:
                     given, _ = lax.optimization_barrier((given, ends[-AHEAD]))
-                moved = call(*(_sent(part.what, one) for one in given))
+                form = _form(part.what, platform, ranks)
+                moved = call(*(_sent(form, one) for one in given))
                 made = [one.reshape(to) for one, to in zip(moved, part.shapes, strict=True)]
             values.update(zip(part.makes, made, strict=True))
         values.update({value: values[value].reshape(to) for value, to in joined.shapes})
@@ -73,7 +74,7 @@ def _sent(form: Form, array: jax.Array) -> jax.Array:
     """An array as a collective takes it: flat, or in rows and of its dtype."""
     if not form.rows:
         return array.reshape(-1)
-    return array.reshape(array.shape or (1,)).astype(form.dtype)
+    return array.reshape(rows_of(form, array.shape)).astype(form.dtype)
 
 
 def _form(form: Form, platform: Platform, ranks: int) -> Form:

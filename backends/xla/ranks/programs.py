@@ -8,6 +8,7 @@ Reductions that XLA lacks are gathered and reduced by each rank itself, in the o
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -227,6 +228,13 @@ _OF_ROWS: Final[dict[str, Callable[..., list[Array]]]] = {
     "all_gather": _gather_rows,
     "reduce_scatter": _scatter_rows,
 }
+
+
+def rows_of(form: Form, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape in which a form of ``rows`` takes an array: its own, or flat where the ranks do not
+    divide its first dimension but have all of its elements between them."""
+    whole = form.kind != "reduce_scatter" or not shape or shape[0] % form.ranks == 0
+    return (shape or (1,)) if whole else (math.prod(shape),)
 
 
 def groups_of(members: tuple[int, ...], ranks: int) -> tuple[tuple[int, ...], ...]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate, count
 
 from fuse.backends.base import Chunk
-from fuse.backends.xla.ranks.programs import Form
+from fuse.backends.xla.ranks.programs import Form, rows_of
 from fuse.backends.xla.ranks.step import Joined, Part
 from fuse.trace.node import Leaf, Node, Operand, TensorArg, layouts_of
 from fuse.trace.spec import Layout, View, contiguous_strides
@@ -138,7 +138,7 @@ def _exposed(part: Part, chunk: Chunk, pieces: list[Piece], numbers: Iterator[in
 
 def _moved(form: Form, layout: Layout) -> Layout:
     """How a piece lies that has been moved along its first dimension."""
-    first, *others = layout.shape or (1,)
+    first, *others = rows_of(form, layout.shape)
     if form.kind == "all_gather":
         first *= form.ranks
     elif form.kind == "reduce_scatter":
