@@ -142,6 +142,11 @@ class FakeBackend(XlaBackend):
         found.flags.writeable = False
         return found
 
+    def forget_reads(self) -> None:
+        """A new run begins."""
+        with self._lock:
+            self._reads.clear()
+
     def reads(self) -> dict[str, int]:
         """The user's lines that were answered by a stand-in, and how often."""
         with self._lock:

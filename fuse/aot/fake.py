@@ -27,7 +27,8 @@ class fake(AbstractContextManager["fake"]):  # noqa: N801  (called like a functi
     ``with torch.device("tpu"):``, or on ``meta`` and ``to_empty(device="tpu")``.
 
     A number that the program reads is a stand-in: 1.0, 1 or False. Reading more than one number
-    raises, as does what would run on the host. Tensors made inside are of no use outside.
+    raises, as does what would run on the host. Tensors made inside are of no use outside, where
+    they count as memory of the device until they are let go of.
 
     Args:
         ranks: how many ranks there seem to be.
@@ -62,6 +63,8 @@ class fake(AbstractContextManager["fake"]):  # noqa: N801  (called like a functi
             )
         self._before = get_backend()
         set_backend(BACKEND)
+        backend: Any = lazy.engine().backend
+        backend.forget_reads()
         if self.ranks > 1:
             # PyTorch's fake ranks: the module registers them. Slow to import, hence here.
             module = importlib.import_module("torch.testing._internal.distributed.fake_pg")

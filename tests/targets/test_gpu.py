@@ -21,8 +21,8 @@ from bench.programs import PROGRAMS
 from fuse.backends.estimates import Variant
 from fuse.backends.xla.gpu.devices import MODELS
 from fuse.backends.xla.gpu.targets import plugin
-from fuse.backends.xla.ranks.step import Joined, Part, Spec
 from fuse.backends.xla.ranks.programs import Form
+from fuse.backends.xla.ranks.step import Joined, Part, Spec
 from fuse.backends.xla.targets.names import parse
 from fuse.backends.xla.targets.target import XlaTarget
 from fuse.engine.targeted import single
