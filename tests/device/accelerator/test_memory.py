@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from fuse.device import lazy
 from tests.device.helpers import DEVICE
 from tests.programs.harness import compare_with_cpu
 
@@ -98,6 +99,39 @@ def test_a_storage_is_counted_by_its_size():
     x.untyped_storage().resize_(BYTES)
     x.resize_(BYTES // 4).fill_(2)
     assert allocated() == before and x.sum().item() == BYTES // 2
+
+
+def taken() -> int:
+    """Bytes of the device's memory, in the lane where it has one of its own."""
+    torch.zeros((), device=DEVICE).add_(1).item()  # what traces before read is let go of
+    gc.collect()
+    memory = getattr(lazy.engine().backend, "memory", None)
+    return 0 if memory is None else memory.taken
+
+
+def test_a_storage_of_no_bytes_gives_its_array_back():
+    """FSDP frees a gathered parameter so, while its tensor and views live on."""
+    from_host, computed = torch.ones(BYTES // 4).to(DEVICE), make() + 1
+    view, pending = computed[1:], computed * 2
+    held = [from_host, computed, pending]
+    torch.tpu.synchronize()
+    taken_before = taken()
+    for one in held:
+        one.untyped_storage().resize_(0)
+    # What came from the host goes to the device when it is read there.
+    assert taken_before == 0 or taken() < BYTES < taken_before
+    for one in held:
+        one.untyped_storage().resize_(BYTES)
+        one.fill_(3)
+    assert view.sum().item() == 3 * (BYTES // 4 - 1)
+    assert pending.sum().item() == from_host.sum().item() == 3 * BYTES // 4
+
+
+def test_what_was_read_before_a_storage_was_given_up_stands():
+    x = make()
+    y = x + 1  # recorded, and not yet run
+    x.untyped_storage().resize_(0)
+    assert y.sum().item() == 2 * BYTES // 4
 
 
 def test_addresses_are_those_of_one_memory():
