@@ -40,6 +40,8 @@ def main(arguments: Sequence[str]) -> int:
     from fuse.aot.text import failures as failure_lines  # noqa: PLC0415
     from fuse.device import lazy  # noqa: PLC0415
 
+    if options.fake:
+        return run_fake(options)
     try:
         targeted = open_target(options.target)
     except ConfigError as error:
@@ -75,6 +77,33 @@ def main(arguments: Sequence[str]) -> int:
 def _step(report: TargetReport) -> None:
     """Print the step's report, before what else the program ran is compiled."""
     print(f"the program's last step\n{report}", flush=True)
+
+
+def run_fake(options: argparse.Namespace) -> int:
+    """Run the program by shapes as rank 0 of many, and report its third step."""
+    # Imported here, as in ``main``.
+    from fuse.aot.fake_program import report  # noqa: PLC0415
+
+    try:
+        code, found = report(
+            options.target,
+            options.ranks,
+            lambda: run(str(options.program), options.arguments, options.module),
+        )
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return 2
+    if found is None:
+        print(
+            "fuse aot: no optimizer made three steps, and the third is what is compiled\n"
+            "  hint: let the program make more, or give one to fuse.compile_pod",
+            file=sys.stderr,
+        )
+        return code or 1
+    print(json.dumps(found.to_dict(), indent=1) if options.json else found)
+    if options.html is not None:
+        print(f"wrote {found.save(options.html)}", file=sys.stderr)
+    return code or int(bool(found.error))
 
 
 def write_library(targeted: Targeted, pack: Path) -> int:
@@ -141,6 +170,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--html", type=Path, metavar="FILE", help="write the report as a page")
     parser.add_argument(
         "--pack", type=Path, metavar="FILE", help="write what was compiled, for fuse cache import"
+    )
+    parser.add_argument(
+        "--fake",
+        action="store_true",
+        help="run by shapes, without data, as rank 0 of --ranks, and compile one step for all "
+        "devices of the target",
+    )
+    parser.add_argument(
+        "--ranks", type=int, default=1, metavar="N", help="how many a --fake run finds"
     )
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.add_argument(

@@ -153,15 +153,21 @@ def compile_pod(
     return report_of(target, joined.capture(lambda: step(*args)), seconds)
 
 
-def report_of(target: str, captured: joined.Captured, seconds: float = SECONDS) -> PodReport:
-    """The report of a captured step; raises as ``compile_pod`` does."""
+def report_of(
+    target: str, captured: joined.Captured, seconds: float = SECONDS, ranks: int | None = None
+) -> PodReport:
+    """The report of a captured step; raises as ``compile_pod`` does.
+
+    ``ranks``: how many there are; those of the default process group, where none are given.
+    """
     opened = lazy.engine().backend.target(target, seconds)
     try:
         estimate, _ = opened.compile(captured.program)
         described = opened.describe()
     finally:
         opened.close()
-    ranks = dist.get_world_size() if dist.is_initialized() else 1
+    if ranks is None:
+        ranks = dist.get_world_size() if dist.is_initialized() else 1
     backend: Any = lazy.engine().backend
     data = {
         "target": opened.name,
