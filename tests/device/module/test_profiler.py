@@ -204,17 +204,21 @@ def test_an_interrupt_as_a_profile_ends_is_not_lost(monkeypatch: pytest.MonkeyPa
                 monkeypatch.undo()
                 raise KeyboardInterrupt
 
+        torch.tpu.synchronize()
         waits.clear()
         with profile(activities=ACTIVITIES):
             monkeypatch.setattr(engine, "wait", wait)
         monkeypatch.undo()
 
-    for _ in range(8):  # PyTorch's own waits come and go on a busy machine
-        torch.tpu.synchronize()
+    before = 0
+    for _ in range(32):  # PyTorch's own waits come and go: until two profiles have as many
         waited(last=0)
         assert waits
+        if len(waits) != before:
+            before = len(waits)
+            continue
         try:
-            waited(last=len(waits))
+            waited(last=before)
         except KeyboardInterrupt:
             break
     else:
