@@ -204,7 +204,7 @@ def _costs(estimate: Estimate, machine: Machine) -> dict[str, Any]:
         "step_seconds": estimate.step_seconds,
         "peak_bytes": estimate.peak_bytes,
         "temporary_bytes": estimate.temporary_bytes,
-        "unestimated": dict(estimate.unestimated),
+        "unestimated": _without(estimate),
         "compile_seconds": estimate.seconds,
         "collectives": [
             {
@@ -222,6 +222,16 @@ def _costs(estimate: Estimate, machine: Machine) -> dict[str, Any]:
             for one in estimate.transfers
         ],
     }
+
+
+def _without(estimate: Estimate) -> dict[str, int]:
+    """What has no estimate, but for the collectives that the timeline has."""
+    counted = Counter(one.kind for one in estimate.transfers)
+    left = {
+        name: count - counted[name.removesuffix("-start").removesuffix("-done")]
+        for name, count in estimate.unestimated.items()
+    }
+    return {name: count for name, count in left.items() if count > 0}
 
 
 def _largest(program: Any) -> list[dict[str, Any]]:

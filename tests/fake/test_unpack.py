@@ -119,6 +119,47 @@ def test_rows_that_ranks_do_not_divide_stay_in_their_buffer() -> None:
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
+def test_what_is_copied_to_several_places_stays_in_its_buffer() -> None:
+    def make() -> Callable[[], object]:
+        one, rest = torch.randn(1, device="tpu"), torch.randn(4, device="tpu")
+        made = torch.empty(4, device="tpu")
+
+        def step() -> None:
+            whole = torch.empty(8, device="tpu")
+            whole[:4].copy_(one)
+            whole[4:].copy_(rest)
+            torch.distributed.all_reduce(whole)
+            made.copy_(whole[:4] + whole[4:])
+
+        return step
+
+    step = captured(make)
+    assert unpacked(step) == step
+
+
+def test_pieces_of_a_sum_are_summed_as_they_lie() -> None:
+    def make() -> Callable[[], object]:
+        first, second = torch.randn(2, 3, device="tpu"), torch.randn(4, device="tpu")
+
+        def step() -> None:
+            whole = torch.empty(10, device="tpu")
+            whole[:6].copy_(first.view(-1))
+            whole[6:].copy_(second)
+            torch.distributed.all_reduce(whole)
+            first.copy_(whole[:6].view(2, 3))
+            second.copy_(whole[6:] * 2)
+
+        return step
+
+    step = captured(make)
+    apart = unpacked(step)
+    (form,) = apart.forms()
+    assert form.rows
+    assert form.sources == (6, 4)
+    for ours, theirs in zip(computed(apart), computed(step), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
 def test_a_result_that_is_kept_stays_whole() -> None:
     def make() -> Callable[[], object]:
         x, kept = torch.randn(8, device="tpu"), []

@@ -201,6 +201,8 @@ class _Packer:
     def _piece(self, place: tuple[int, int], source: Operand, dtype: str) -> Piece:
         """A piece that was copied: the whole of a value, or of what was packed before."""
         layout = self._layouts[source.value]
+        if source.view.numel != place[1]:
+            raise _Refused  # it is copied to several places
         if source.view.covers(layout):
             return Piece(*place, source.value, layout)
         if layout.dtype != dtype or source.view.strides != (1,):
@@ -326,6 +328,8 @@ class _Reader:
         operands, places = list(node.operands), {}
         for number, operand in enumerate(node.operands):
             if operand.value in self.versions:
+                if operand.view.dtype != operand.layout.dtype:
+                    raise _Refused
                 places[number] = self._place(operand.view)
                 value = self.versions[operand.value][places[number]]
                 view = replace(
