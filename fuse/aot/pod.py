@@ -20,6 +20,11 @@ from fuse.trace.spec import ITEMSIZE
 
 CALLS: Final = 3
 """As for ``compile_for``: the first makes an optimizer's averages, the third is as all others."""
+LINEAR: Final = (
+    "compute_seconds", "exposed_seconds", "step_seconds", "flops", "peak_bytes", "temporary_bytes",
+    "code_bytes",
+)  # fmt: skip
+"""What grows by the same with each of equal layers."""
 SECONDS: Final = 3600.0
 """Processor time that the compiler may take: a layer of a large model takes it some ten seconds."""
 ASSUMES: Final = (
@@ -70,7 +75,8 @@ class PodReport(Page):
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data, with ``target``, ``machine``, ``assumes``, ``unestimated``,
-        ``timeline`` (each collective's beginning, in seconds), ``reads`` and ``compile_seconds``.
+        ``timeline`` (each collective's beginning, in seconds), ``temporary_bytes`` and
+        ``code_bytes`` (parts of the peak), ``reads`` and ``compile_seconds``.
         """
         return self._data
 
@@ -101,7 +107,7 @@ class PodReport(Page):
             )
         along = (wanted - first) / (second - first)
         found = dict(other._data)
-        for name in ("compute_seconds", "exposed_seconds", "step_seconds", "flops", "peak_bytes"):
+        for name in LINEAR:
             low, high = self._data[name], other._data[name]
             found[name] = type(low)(low + (high - low) * along)
         note = f"extrapolated to {wanted} layers from compiling {first} and {second}"
@@ -204,6 +210,7 @@ def _costs(estimate: Estimate, machine: Machine) -> dict[str, Any]:
         "step_seconds": estimate.step_seconds,
         "peak_bytes": estimate.peak_bytes,
         "temporary_bytes": estimate.temporary_bytes,
+        "code_bytes": estimate.code_bytes,
         "unestimated": _without(estimate),
         "compile_seconds": estimate.seconds,
         "collectives": [

@@ -48,9 +48,10 @@ def _collectives(data: dict[str, Any]) -> list[str]:
 
 def _memory(data: dict[str, Any]) -> list[str]:
     memory, peak = data["machine"]["memory"], data["peak_bytes"]
-    lines = [f"memory       {size(peak)} of {size(memory)} ({peak / memory:.0%})"]
+    inside = f"{size(data['temporary_bytes'])} temporary, {size(data['code_bytes'])} code"
+    lines = [f"memory       {size(peak)} of {size(memory)} ({peak / memory:.0%}): {inside}"]
     if not data["fits"]:
-        lines[0] += ": it does not fit"
+        lines[0] += "; it does not fit"
         lines += [
             f"  {one['count']:>4} {one['array']}: {size(one['nbytes'] * one['count'])}"
             for one in data["largest"][:LISTED]
