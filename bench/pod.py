@@ -18,7 +18,7 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.utils.checkpoint import checkpoint
 
 import fuse
-from fuse.aot.pod import PodReport
+from fuse.aot.pod import PodReport, products
 
 VOCABULARY = 128256
 HEAD = 128
@@ -82,8 +82,9 @@ def turned(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tenso
 class Llama(nn.Module):
     """Blocks between an embedding and a loss over the vocabulary."""
 
-    def __init__(self, size: Size, layers: int, tokens: int) -> None:
+    def __init__(self, size: Size, layers: int, tokens: int, recompute: bool) -> None:
         super().__init__()
+        self.recompute = recompute
         self.embedding = nn.Embedding(VOCABULARY, size.width)
         self.blocks = nn.ModuleList(Block(size) for _ in range(layers))
         self.norm = nn.RMSNorm(size.width)
@@ -96,14 +97,19 @@ class Llama(nn.Module):
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         x = self.embedding(ids)
         for block in self.blocks:
-            x = checkpoint(block, x, self.cos, self.sin, use_reentrant=False)
+            if self.recompute:
+                x = checkpoint(block, x, self.cos, self.sin, use_reentrant=False)
+            else:
+                x = block(x, self.cos, self.sin)
         return F.cross_entropy(self.head(self.norm(x)).flatten(0, 1).float(), ids.flatten())
 
 
-def step_of(size: Size, layers: int, batch: int, tokens: int, ranks: int) -> Callable[[], float]:
+def step_of(
+    size: Size, layers: int, batch: int, tokens: int, ranks: int, recompute: bool = True
+) -> Callable[[], float]:
     """A training step of ``batch`` sequences a rank; for a fake run."""
     with torch.device("tpu"):
-        model = Llama(size, layers, tokens)
+        model = Llama(size, layers, tokens, recompute)
         ids = torch.randint(VOCABULARY, (batch, tokens))
     mesh = init_device_mesh("tpu", (ranks,))
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
@@ -124,7 +130,9 @@ def step_of(size: Size, layers: int, batch: int, tokens: int, ranks: int) -> Cal
 def report(target: str, size: Size, layers: int, batch: int, tokens: int, ranks: int) -> PodReport:
     """The report of a model of so many layers."""
     with fuse.fake(ranks):
-        return fuse.compile_pod(target, step_of(size, layers, batch, tokens, ranks))
+        shape = size, layers, batch, tokens, ranks
+        model = products(step_of(*shape, recompute=False))
+        return fuse.compile_pod(target, step_of(*shape), flops=model)
 
 
 def main() -> None:
@@ -135,7 +143,7 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=256)
     parser.add_argument("--batch", type=int, default=1, help="sequences a chip")
     parser.add_argument("--tokens", type=int, default=2048)
-    parser.add_argument("--depths", type=int, nargs=2, default=(1, 2))
+    parser.add_argument("--depths", type=int, nargs=2, default=(2, 4))
     given = parser.parse_args()
     size = SIZES[given.model]
     few, more = (

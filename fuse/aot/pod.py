@@ -45,7 +45,7 @@ class PodReport(Page):
         step_seconds: computing, and what of the collectives is not hidden behind it.
         compute_seconds: computing alone.
         exposed_seconds: sending, while nothing is computed.
-        flops: of one rank's products: see ``fuse.aot.flops``.
+        flops: of one rank's products: see ``fuse.aot.flops``, and ``compile_pod``.
         mfu: ``flops`` over what the device could compute in the step, 0 to 1.
         peak_bytes: memory of one device while the step runs, with arguments and results.
         fits: whether that is in its memory.
@@ -116,7 +116,11 @@ class PodReport(Page):
 
 
 def compile_pod(
-    target: str, step: Callable[..., Any], *args: Any, seconds: float = SECONDS
+    target: str,
+    step: Callable[..., Any],
+    *args: Any,
+    seconds: float = SECONDS,
+    flops: int | None = None,
 ) -> PodReport:
     """Run ``step(*args)`` three times in a fake run, and compile the last for a whole slice.
 
@@ -128,6 +132,9 @@ def compile_pod(
         step: a training or decoding step, whose model was made inside the fake run.
         args: its arguments.
         seconds: processor time that the compiler may take.
+        flops: of a rank's products, for the MFU; those of the step where none are given, with what
+            it computes again for the backward pass. ``products`` of the step without that is the
+            model's.
 
     Returns:
         What the step costs; what the compiler refuses is in ``error``.
@@ -147,6 +154,18 @@ def compile_pod(
         assert report.error == "" and report.fits
         ```
     """
+    return report_of(target, _third(lambda: step(*args)), seconds, flops=flops)
+
+
+def products(step: Callable[[], Any]) -> int:
+    """The operations of a rank's products in a step of a fake run: see ``fuse.aot.flops``.
+
+    Raises ``FuseError`` as ``compile_pod`` does.
+    """
+    return of_products(_third(step).program.nodes)
+
+
+def _third(step: Callable[[], Any]) -> joined.Captured:
     if not lazy.is_fake():
         raise FuseError(
             describe(
@@ -155,12 +174,16 @@ def compile_pod(
             )
         )
     for _ in range(CALLS - 1):
-        step(*args)
-    return report_of(target, joined.capture(lambda: step(*args)), seconds)
+        step()
+    return joined.capture(step)
 
 
 def report_of(
-    target: str, captured: joined.Captured, seconds: float = SECONDS, ranks: int | None = None
+    target: str,
+    captured: joined.Captured,
+    seconds: float = SECONDS,
+    ranks: int | None = None,
+    flops: int | None = None,
 ) -> PodReport:
     """The report of a captured step; raises as ``compile_pod`` does.
 
@@ -181,7 +204,7 @@ def report_of(
         "compiler": described,
         "machine": _machine(opened.machine),
         "error": estimate.error,
-        "flops": of_products(captured.program.nodes),
+        "flops": of_products(captured.program.nodes) if flops is None else flops,
         "reads": backend.reads(),
         "assumes": ASSUMES,
         "largest": _largest(captured.program),
