@@ -35,10 +35,16 @@ class Steps:
         if self._done == WARM:
             self._recording = joined.begin()
         elif self._recording is not None:
+            recording = self._recording
             lazy.core().cut("synchronize")
             lazy.engine().wait()
+            self.stop()
+            self.captured = recording.finish()
+
+    def stop(self) -> None:
+        """Write down no more: the program may end in the midst of a step."""
+        if self._recording is not None:
             self._recording.stop()
-            self.captured = self._recording.finish()
             self._recording = None
 
 
@@ -57,6 +63,7 @@ def as_rank_zero(ranks: int) -> Iterator[Steps]:
             if dist.is_initialized():
                 dist.destroy_process_group()
     finally:
+        steps.stop()
         hook.remove()
         dist.init_process_group = original
         for name, value in before.items():

@@ -88,7 +88,7 @@ class PodReport(Page):
         """The report of a deeper model, on the line through this one's and another's.
 
         A model of equal layers need not be compiled whole: its time, memory and products grow by
-        the same with each. ``assumes`` says that it was extrapolated.
+        the same with each. Its collectives are those of ``other``; ``assumes`` says so.
 
         Args:
             other: the report of the same step with more layers.
@@ -110,7 +110,10 @@ class PodReport(Page):
         for name in LINEAR:
             low, high = self._data[name], other._data[name]
             found[name] = type(low)(low + (high - low) * along)
-        note = f"extrapolated to {wanted} layers from compiling {first} and {second}"
+        note = (
+            f"extrapolated to {wanted} layers from compiling {first} and {second}; the collectives "
+            f"are those of {second}"
+        )
         found["assumes"] = (note, *ASSUMES)
         return PodReport(_judged(found))
 

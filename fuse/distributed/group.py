@@ -35,7 +35,7 @@ def _make(store: Any, rank: int, size: int, timeout: timedelta, name: str, ranks
     store = dist.HashStore() if fake else store  # PyTorch's FakeStore can nothing but be passed on
     if not ranks and not fake and runtime.may_be_needed():
         runtime.start(store, rank, size, timeout)
-    callbacks = Callbacks(size, ranks)
+    callbacks = (FakeCallbacks if fake else Callbacks)(size, ranks)
     return module.make_group(store, rank, size, timeout, name, ranks, fake, callbacks)
 
 
@@ -50,14 +50,16 @@ class Callbacks:
         self._ranks = ranks
         self._programs: runtime.Programs | FakePrograms | None = None
 
+    def programs(self) -> runtime.Programs | FakePrograms:
+        """What carries calls out."""
+        return runtime.Programs(self._ranks or range(self.size))
+
     def values(self) -> Any:
         """The native core's table of functions; starts the device."""
         return lazy.core().values
 
     def line(self) -> str:
         """The user's line that calls."""
-        if lazy.is_fake():
-            lazy.core().cut("synchronize")  # chunks and calls in the order of the program
         return user_line()
 
     def uses_runtime(self) -> bool:
@@ -67,8 +69,7 @@ class Callbacks:
     def run(self, *call: Any) -> list[Any]:
         """Carry a call out by JAX's runtime; the targets' arrays: see ``Programs.run``."""
         if self._programs is None:
-            kind = FakePrograms if lazy.is_fake() else runtime.Programs
-            self._programs = kind(self._ranks or range(self.size))
+            self._programs = self.programs()
         return self._programs.run(runtime.Call(*call))
 
     def split(
@@ -76,6 +77,21 @@ class Callbacks:
     ) -> Any:
         """The backend of a group of some of this one's ranks."""
         return _make(store, rank, size, timedelta(milliseconds=milliseconds), name, ranks)
+
+
+class FakeCallbacks(Callbacks):
+    """Those of a group whose other ranks are there only in name."""
+
+    def programs(self) -> FakePrograms:
+        """Calls of which nothing moves."""
+        return FakePrograms(self._ranks or range(self.size))
+
+    def line(self) -> str:
+        """The user's line; what has been recorded before the call runs before it, on every stream,
+        so that chunks and calls keep the order of the program.
+        """
+        lazy.core().cut("synchronize")
+        return super().line()
 
 
 @functools.cache

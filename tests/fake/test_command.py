@@ -14,6 +14,7 @@ import fuse
 from fuse.aot import command
 from fuse.backends.estimates import Estimate, Transfer
 from fuse.backends.fake.backend import FakeBackend
+from fuse.device import lazy
 from tests.targets.fakes import FakeTarget
 
 PROGRAM = """
@@ -88,4 +89,5 @@ def test_a_program_of_two_steps_is_told_so(
     assert run(tmp_path, 2) == 1
     assert "no optimizer made three steps" in capsys.readouterr().err
     assert compiled.compiled == []
+    assert lazy.engine().inspector is None
     assert (torch.ones(2, device="tpu") + 1).tolist() == [2.0, 2.0]

@@ -141,6 +141,13 @@ def test_ddp_and_objects_and_host_tensors() -> None:
         dist.barrier()
 
 
+def test_messages_between_two_ranks_are_refused_at_once() -> None:
+    with fuse.fake(ranks=2):
+        x = torch.ones(4, device="tpu")
+        with pytest.raises(RuntimeError, match="the ranks of a fake run send no messages"):
+            dist.recv(x, src=1)
+
+
 def test_a_second_group_and_no_ranks_are_refused() -> None:
     with pytest.raises(FuseError, match="a fake run has 1 rank or more, not 0"):
         fuse.fake(ranks=0)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -27,6 +25,7 @@ from fuse.backends.xla.targets.names import parse
 from fuse.backends.xla.targets.target import XlaTarget
 from fuse.engine.targeted import single
 from fuse.trace.node import Node
+from tests.targets.scripts import check_command, check_setting
 from tests.trace.drawing import Drawing
 
 pytestmark = pytest.mark.skipif(
@@ -178,45 +177,11 @@ def test_a_kernel_of_triton_compiles() -> None:
     assert any("xla.gpu.triton" in name for name in report.chunks[0]["unestimated"])
 
 
-SCRIPT = """
-import sys, torch
-x = torch.ones(4, 4).to("tpu")
-for _ in range(int(sys.argv[1])):
-    y = (x @ x).sum().item()
-print("sum", y)
-"""
-
-
 def test_the_command_runs_a_script_and_its_pack_is_imported(tmp_path: Path) -> None:
-    script, pack = tmp_path / "train.py", tmp_path / "pack.zip"
-    script.write_text(SCRIPT)
-    command = [sys.executable, "-m", "fuse.commands.cli"]
-    environment = os.environ | {"FUSE_CACHE_DIR": str(tmp_path / "cache")}
-    found = subprocess.run(
-        [*command, "aot", "--target", "h100", "--pack", str(pack), str(script), "4"],
-        capture_output=True, text=True, timeout=500, check=False, env=environment,
-    )  # fmt: skip
-    assert found.returncode == 0, found.stderr
-    assert "sum 64.0" in found.stdout
-    assert "no GPU ran" in found.stdout and "cycles" not in found.stdout
-    assert "failures  none" in found.stdout
-    taken = subprocess.run(
-        [*command, "cache", "import", str(pack)],
-        capture_output=True, text=True, timeout=200, check=False,
-        env=os.environ | {"FUSE_CACHE_DIR": str(tmp_path / "other")},
-    )  # fmt: skip
-    assert taken.returncode == 0, taken.stderr
-    assert "entries" in taken.stdout
+    printed = check_command("h100", tmp_path)
+    assert "no GPU ran" in printed
+    assert "cycles" not in printed
 
 
 def test_the_setting_reports_at_the_end(tmp_path: Path) -> None:
-    script = tmp_path / "train.py"
-    script.write_text(SCRIPT)
-    found = subprocess.run(
-        [sys.executable, str(script), "3"],
-        capture_output=True, text=True, timeout=500, check=False,
-        env=os.environ | {"FUSE_TARGET": "h100"},
-    )  # fmt: skip
-    assert found.stdout == "sum 64.0\n"
-    assert "0 refused" in found.stderr
-    assert "no GPU ran" in found.stderr
+    assert "no GPU ran" in check_setting("h100", tmp_path)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +20,7 @@ from fuse.engine.executables import surroundings
 from fuse.engine.targeted import single
 from fuse.errors import ConfigError
 from fuse.trace.node import Node
+from tests.targets.scripts import check_command, check_setting
 from tests.trace.drawing import Drawing
 
 pytestmark = pytest.mark.skipif(
@@ -196,46 +195,11 @@ def test_a_variant_is_no_entry_of_a_pack(v5e: XlaTarget) -> None:
     assert v5e.compile(one, Variant(precision="medium"))[0].error == ""
 
 
-SCRIPT = """
-import sys, torch
-x = torch.ones(4, 4).to("tpu")
-for _ in range(int(sys.argv[1])):
-    y = (x @ x).sum().item()
-print("sum", y)
-"""
-
-
 def test_the_command_runs_a_script_and_its_pack_is_imported(tmp_path: Path) -> None:
-    script, pack = tmp_path / "train.py", tmp_path / "pack.zip"
-    script.write_text(SCRIPT)
-    command = [sys.executable, "-m", "fuse.commands.cli"]
-    environment = os.environ | {"FUSE_CACHE_DIR": str(tmp_path / "cache")}
-    found = subprocess.run(
-        [*command, "aot", "--target", "v5e", "--pack", str(pack), str(script), "4"],
-        capture_output=True, text=True, timeout=500, check=False, env=environment,
-    )  # fmt: skip
-    assert found.returncode == 0, found.stderr
-    assert "sum 64.0" in found.stdout
-    assert "no TPU ran" in found.stdout
-    assert "failures  none" in found.stdout
-    taken = subprocess.run(
-        [*command, "cache", "import", str(pack)],
-        capture_output=True, text=True, timeout=200, check=False,
-        env=os.environ | {"FUSE_CACHE_DIR": str(tmp_path / "other")},
-    )  # fmt: skip
-    assert taken.returncode == 0, taken.stderr
-    assert "entries" in taken.stdout
+    printed = check_command("v5e", tmp_path)
+    assert "no TPU ran" in printed
 
 
 def test_the_setting_reports_at_the_end(tmp_path: Path) -> None:
-    script = tmp_path / "train.py"
-    script.write_text(SCRIPT)
-    found = subprocess.run(
-        [sys.executable, str(script), "3"],
-        capture_output=True, text=True, timeout=500, check=False,
-        env=os.environ | {"FUSE_TARGET": "v5e"},
-    )  # fmt: skip
-    assert found.stdout == "sum 64.0\n"
-    assert "0 refused" in found.stderr
-    assert "no TPU ran" in found.stderr
+    assert "no TPU ran" in check_setting("v5e", tmp_path)
     assert lazy.engine().targeted is None

@@ -39,7 +39,7 @@ def function(
     emitted = [
         _emitted(part.what, platform, decompositions)
         if isinstance(part.what, Chunk)
-        else program(_form(part.what, platform, ranks))
+        else _collective(part.what, platform, ranks)
         for part in joined.parts
     ]
     chunks = len(joined.chunks())
@@ -60,9 +60,7 @@ def function(
                 brought.update(part.makes)
                 if part.what.kind == "all_gather" and len(ends) >= AHEAD:
                     given, _ = lax.optimization_barrier((given, ends[-AHEAD]))
-                form = _form(part.what, platform, ranks)
-                moved = call(*(_sent(form, one) for one in given))
-                made = [one.reshape(to) for one, to in zip(moved, part.shapes, strict=True)]
+                made = [one.reshape(to) for one, to in zip(call(*given), part.shapes, strict=True)]
             values.update(zip(part.makes, made, strict=True))
         values.update({value: values[value].reshape(to) for value, to in joined.shapes})
         return [values[value][None] for value in joined.outputs]
@@ -77,14 +75,16 @@ def _sent(form: Form, array: jax.Array) -> jax.Array:
     return array.reshape(rows_of(form, array.shape)).astype(form.dtype)
 
 
-def _form(form: Form, platform: Platform, ranks: int) -> Form:
-    """A collective as one of all ranks of the program."""
-    return replace(
+def _collective(form: Form, platform: Platform, ranks: int) -> Callable[..., list[jax.Array]]:
+    """A collective as one of all ranks of the program, of arrays as they lie."""
+    form = replace(
         form,
         ranks=len(form.members) or ranks,
         split_sums=platform.name == "cpu",
         groups=groups_of(form.members, ranks) if form.members else (),
     )
+    call = program(form)
+    return lambda *given: call(*(_sent(form, one) for one in given))
 
 
 def _emitted(

@@ -72,7 +72,8 @@ class Compiler:
         program, passing = lowered(chunk, self.platform, self.decompositions, self.devices[0])
         made = compiled(program, self.platform, self.options)
         executable: Any = made.runtime_executable()
-        found = estimate(made, self.read, time.perf_counter() - started)
+        text = hlo.parse(str(made.as_text()))
+        found = estimate(made, text, self.read, time.perf_counter() - started)
         return found, stored(passing, executable.serialize())
 
     def compile_joined(self, step: Joined) -> tuple[Estimate, bytes]:
@@ -87,17 +88,17 @@ class Compiler:
             step, self.platform, self.decompositions, self.devices, donate=True
         )
         made = compiled(program, self.platform, self.options)
-        found = estimate(made, self.read, time.perf_counter() - started)
+        text = hlo.parse(str(made.as_text()))
+        found = estimate(made, text, self.read, time.perf_counter() - started)
         if self.timeline is not None:
-            walked = self.timeline(hlo.parse(str(made.as_text())))
+            walked = self.timeline(text)
             transfers = tuple(walked.transfers)
             found = replace(found, transfers=transfers, step_seconds=walked.now)
         return found, b""
 
 
-def estimate(made: Any, read: Read, seconds: float) -> Estimate:
-    """What a compiled program says of itself."""
-    program = hlo.parse(made.as_text())
+def estimate(made: Any, program: hlo.Program, read: Read, seconds: float) -> Estimate:
+    """What a compiled program, whose text has been read, says of itself."""
     sums = account.sums(program, read)
     # Of these the compiler knows nothing.
     kernels = sum(cost.flops for cost in sums.costs if cost.opcode == KERNEL)

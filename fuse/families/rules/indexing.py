@@ -16,47 +16,47 @@ def _agree_beside(axes: Axes, others: Axes, dim: int) -> None:
             raise Refused("its operands have sizes that move in different ways")
 
 
+def _along(call: Call, wraps: bool = False, longer: bool = False) -> tuple[Axes, int]:
+    """The axes of what is indexed along one dimension, and that; its ``index`` names places then.
+
+    ``wraps`` and ``longer`` as of ``Call.locate``.
+    """
+    axes = call.axes_of("self")
+    dim = call.given("dim") % max(len(axes), 1)
+    if axes:
+        call.locate("index", axes[dim], wraps, longer)
+    return axes, dim
+
+
 @rule("gather")
 def _gather(call: Call) -> Results:
-    axes, index = call.axes_of("self"), call.axes_of("index")
-    dim = call.given("dim") % max(len(axes), 1)
+    index, (axes, dim) = call.axes_of("index"), _along(call)
     _agree_beside(axes, index, dim)
-    if axes:
-        call.locate("index", axes[dim])
     return [index]
 
 
 @rule("scatter_add")
 def _scatter_add(call: Call) -> Results:
-    axes, index, src = (call.axes_of(name) for name in ("self", "index", "src"))
-    dim = call.given("dim") % max(len(axes), 1)
-    broadcast([index, src])
+    index, (axes, dim) = call.axes_of("index"), _along(call)
+    broadcast([index, call.axes_of("src")])
     _agree_beside(axes, index, dim)
-    if axes:
-        call.locate("index", axes[dim])
     call.fill("src", 0)
     return [axes]
 
 
 @rule("index_add")
 def _index_add(call: Call) -> Results:
-    axes, source = call.axes_of("self"), call.axes_of("source")
-    dim = call.given("dim") % max(len(axes), 1)
+    source, (axes, dim) = call.axes_of("source"), _along(call)
     broadcast([source[dim : dim + 1], call.axes_of("index")])
     _agree_beside(axes, source, dim)
-    if axes:
-        call.locate("index", axes[dim])
     call.fill("source", 0)
     return [axes]
 
 
 @rule("index_select")
 def _index_select(call: Call) -> Results:
-    axes, index = call.axes_of("self"), call.axes_of("index")
-    dim = call.given("dim") % max(len(axes), 1)
-    if axes:
-        call.locate("index", axes[dim])
-    return [(*axes[:dim], *index, *axes[dim + 1 :])]
+    axes, dim = _along(call)
+    return [(*axes[:dim], *call.axes_of("index"), *axes[dim + 1 :])]
 
 
 def _indices(call: Call) -> tuple[list[tuple[int, int]], Axes]:
@@ -111,28 +111,23 @@ def _send_behind(call: Call, indices: Sequence[tuple[int, str | int]]) -> None:
 
 @rule("scatter.src", "scatter.value", "scatter_reduce.two", "scatter.reduce")
 def _scatter(call: Call) -> Results:
-    axes, index = call.axes_of("self"), call.axes_of("index")
-    dim = call.given("dim") % max(len(axes), 1)
+    index, (axes, dim) = call.axes_of("index"), _along(call)
     if call.has("src"):
         broadcast([index, call.axes_of("src")])
     _agree_beside(axes, index, dim)
-    if axes:
-        call.locate("index", axes[dim])
-        if moving(index):
-            _send_behind(call, [(dim, "index")])
+    if axes and moving(index):
+        _send_behind(call, [(dim, "index")])
     return [axes]
 
 
 @rule("index_copy", "index_fill.int_Scalar", "index_fill.int_Tensor")
 def _index_copy(call: Call) -> Results:
-    axes, index = call.axes_of("self"), call.axes_of("index")
-    dim = call.given("dim") % max(len(axes), 1)
+    index = call.axes_of("index")
+    axes, dim = _along(call, wraps=True, longer=moving(index))
     if call.has("source"):
         source = call.axes_of("source")
         broadcast([source[dim : dim + 1], index])
         _agree_beside(axes, source, dim)
-    if axes:
-        call.locate("index", axes[dim], wraps=True, longer=moving(index))
-        if moving(index):
-            _send_behind(call, [(dim, "index")])
+    if axes and moving(index):
+        _send_behind(call, [(dim, "index")])
     return [axes]

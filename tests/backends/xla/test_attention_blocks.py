@@ -14,6 +14,7 @@ from fuse.backends.xla.rules import attention_blocks
 from fuse.backends.xla.rules.attention_blocks import Cut, cut
 from fuse.backends.xla.rules.registry import RuleContext
 from tests.backends import rule_harness
+from tests.backends.attention_cuts import noted_cuts
 from tests.backends.rule_harness import RULES, check, on_platform, to_array, to_tensor
 from tests.backends.test_rules_attention import FORWARD, keep_out, masks, operands, r  # noqa: F401
 
@@ -24,17 +25,7 @@ OVERRIDEABLE = "_scaled_dot_product_fused_attention_overrideable"
 def called(monkeypatch: pytest.MonkeyPatch) -> list[Cut]:
     """Scores are many, and a block has 8 queries: what was cut, for each call."""
     on_platform("gpu", monkeypatch, RuleContext)
-    monkeypatch.setattr(attention_blocks, "SCORES", 0)
-    monkeypatch.setattr(attention_blocks, "BLOCK", 0)
-    cuts: list[Cut] = []
-
-    def noted(*given: Any) -> Cut | None:
-        found = cut(*given)
-        cuts.extend([] if found is None else [found])
-        return found
-
-    monkeypatch.setattr(attention_blocks, "cut", noted)
-    return cuts
+    return noted_cuts(monkeypatch, 0, 0)
 
 
 def long(keys: int = 23, heads: int = 3, dtype: torch.dtype = torch.float32) -> Any:

@@ -8,8 +8,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fuse.backends.xla.rules import attention_blocks
-from fuse.backends.xla.rules.attention_blocks import Cut, cut
+from fuse.backends.xla.rules.attention_blocks import Cut
+from tests.backends.attention_cuts import noted_cuts
 from tests.device.helpers import DEVICE
 from tests.lanes import only_in
 
@@ -19,17 +19,7 @@ pytestmark = only_in("accelerator", reason="the CPU has PyTorch's kernel for it"
 @pytest.fixture(autouse=True)
 def called(monkeypatch: pytest.MonkeyPatch) -> list[Cut]:
     """A megabyte of scores is many, and a block has a quarter of one."""
-    monkeypatch.setattr(attention_blocks, "SCORES", 1 << 20)
-    monkeypatch.setattr(attention_blocks, "BLOCK", 1 << 18)
-    cuts: list[Cut] = []
-
-    def noted(*given: Any) -> Cut | None:
-        found = cut(*given)
-        cuts.extend([] if found is None else [found])
-        return found
-
-    monkeypatch.setattr(attention_blocks, "cut", noted)
-    return cuts
+    return noted_cuts(monkeypatch, 1 << 20, 1 << 18)
 
 
 @pytest.mark.parametrize("form", ["causal", "full", "grouped", "hidden", "biased"])

@@ -124,19 +124,28 @@ Array Recorder::materialise(Buffer* buffer, CutReason reason) {
   return buffer->array;
 }
 
+namespace {
+
+// No trace knows the buffer's value any more, nor why it was lost.
+void forget_value(Buffer& buffer) {
+  leave_to(nullptr, buffer);
+  buffer.trace = 0;
+  buffer.value = -1;
+  buffer.leaf = -1;
+  buffer.poison.reset();
+}
+
+} // namespace
+
 void Recorder::assign(Buffer* buffer, Array array, uint32_t layout) {
   Lock lock(*this);
   lock.trace().break_capture_here("it writes a value on the host");
   fuse::refuse_in_graph(lock.trace(), "it writes a value that the host has");
-  leave_to(nullptr, *buffer);
-  buffer->trace = 0;
-  buffer->value = -1;
-  buffer->leaf = -1;
-  buffer->poison.reset();
+  forget_value(*buffer);
   array->has(buffer->nbytes);
   buffer->array = std::move(array);
   buffer->layout = layout;
-  buffer->pending = false;
+  buffer->pending = false; // last: who reads it without the lock reads the array next
 }
 
 void Recorder::discard(Buffer& buffer) {
@@ -144,11 +153,7 @@ void Recorder::discard(Buffer& buffer) {
   if (buffer.graphs.load(std::memory_order_relaxed) != 0) {
     return; // a captured graph runs on it
   }
-  leave_to(nullptr, buffer);
-  buffer.trace = 0;
-  buffer.value = -1;
-  buffer.leaf = -1;
-  buffer.poison.reset();
+  forget_value(buffer);
   buffer.array = Array();
   buffer.pending = false;
 }

@@ -234,6 +234,11 @@ std::string Runner::explained(
 }
 
 std::shared_ptr<Mailbox> Runner::open_mailbox(const std::string& call) {
+  TORCH_CHECK(
+      !simulated_,
+      call,
+      ": the ranks of a fake run send no messages\n"
+      "  hint: leave pipeline stages and point-to-point calls out of it");
   std::lock_guard<std::mutex> guard(mutex_);
   TORCH_CHECK_WITH(DistBackendError, over_.empty(), over_);
   TORCH_CHECK_WITH(

@@ -49,10 +49,6 @@ class Runner : public std::enable_shared_from_this<Runner> {
   void transfer(Message message, const std::string& call, Delivery end, bool sends);
   // Whether device tensors go by JAX's runtime.
   bool by_runtime();
-  // Whether there are no other ranks but in name: a fake run's group.
-  bool simulated() const {
-    return simulated_;
-  }
   uint64_t calls();
   // Lets what has been called end, for so long, then leaves the group.
   void stop(std::chrono::milliseconds patience, const std::string& fate);
@@ -82,7 +78,7 @@ class Runner : public std::enable_shared_from_this<Runner> {
   int size_;
   std::string name_;
   std::chrono::milliseconds timeout_;
-  bool simulated_;
+  bool simulated_; // there are no other ranks but in name: a fake run's group
   c10::intrusive_ptr<c10d::Store> store_;
   std::mutex mutex_;
   std::condition_variable changed_;
