@@ -52,7 +52,7 @@ def gather(targeted: Targeted, runs: Sequence[int]) -> dict[str, Any]:
         "model": "cycles" if counts else "roofline",
         "note": (NOTE if counts else ROOFLINE).format(kind=targeted.target.kind),
         "compiler": targeted.target.describe(),
-        "machine": _machine(machine),
+        "machine": published(machine),
         "cycles": sum(chunk["cycles"] * chunk["runs"] for chunk in chunks) if counts else None,
         "seconds": sum(chunk["seconds"] * chunk["runs"] for chunk in chunks),
         "kernels": sum(chunk["kernels"] * chunk["runs"] for chunk in chunks),
@@ -83,7 +83,8 @@ def failures(targeted: Targeted, plans: Sequence[Planned]) -> list[dict[str, Any
     return list(found.values())
 
 
-def _machine(machine: Machine) -> dict[str, Any]:
+def published(machine: Machine) -> dict[str, Any]:
+    """A device's peaks as plain data."""
     return {
         "name": machine.name,
         "flops": machine.flops,

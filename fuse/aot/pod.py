@@ -9,6 +9,7 @@ from typing import Any, Final, final
 
 import torch.distributed as dist
 
+from fuse.aot.data import published
 from fuse.aot.flops import of_products
 from fuse.aot.pod_text import page, text
 from fuse.backends.estimates import Estimate, Machine
@@ -205,7 +206,7 @@ def report_of(
         "target": opened.name,
         "ranks": ranks,
         "compiler": described,
-        "machine": _machine(opened.machine),
+        "machine": published(opened.machine),
         "error": estimate.error,
         "flops": of_products(captured.program.nodes) if flops is None else flops,
         "reads": backend.reads(),
@@ -214,16 +215,6 @@ def report_of(
         **_costs(estimate, opened.machine),
     }
     return PodReport(_judged(data))
-
-
-def _machine(machine: Machine) -> dict[str, Any]:
-    return {
-        "name": machine.name,
-        "flops": machine.flops,
-        "memory": machine.memory,
-        "clock": machine.clock,
-        "source": machine.source,
-    }
 
 
 def _costs(estimate: Estimate, machine: Machine) -> dict[str, Any]:
