@@ -9,7 +9,7 @@ import torch
 from fuse.backends.base import Backend
 from fuse.bounded import Bounded
 from fuse.engine.bridge import Bounds, Description, Made, RawCall
-from fuse.engine.describe import build_node, call_key, pinned_places, renumbered
+from fuse.engine.describe import build_node, call_key, renumbered
 from fuse.engine.host_calls import HostCalls
 from fuse.trace.cpu_probe import with_probed_layout
 from fuse.trace.dynamic_scalars import Numbers
@@ -53,7 +53,7 @@ class Calls:
                 self._host_calls.refuse(call.name, reason)
                 return None
             made = _made_otherwise(node, inferred)
-            pinned = pinned_places(node) or self._backend.static_places(node)
+            pinned = self._backend.static_places(node)
             self.described[key] = node, pinned, made
         else:
             node, pinned, made = known

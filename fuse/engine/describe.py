@@ -96,17 +96,6 @@ def _operand_numbers(arg: Arg) -> list[int]:
     return [number for item in arg for number in _operand_numbers(item)]
 
 
-_SHAPED_BY_NUMBERS = frozenset({"arange", "range"})
-"""Operators whose numbers decide the size of the result: another number, another program."""
-
-
-def pinned_places(node: Node) -> tuple[int, ...]:
-    """Places of numbers that must stay constants because they shape the result."""
-    if node.target.partition(".")[0] not in _SHAPED_BY_NUMBERS:
-        return ()
-    return tuple(arg.place for arg in node.args if isinstance(arg, NumberArg))
-
-
 def call_key(call: RawCall) -> str:
     """A call without its value numbers: equal for calls that differ in these only."""
     numbers: dict[int, int] = {}

@@ -46,6 +46,32 @@ double host_double(const at::Tensor& tensor) {
   }
 }
 
+// How many elements arange has. Those of one size are one program wherever they start: a step of
+// decoding counts from its position. Other numbers than integers that a double holds are constants,
+// and so are those of the deprecated range.
+void encode_count(CallKey& key, const OpInfo& info) {
+  constexpr int64_t kExact = int64_t{1} << 53;
+  c10::SmallVector<int64_t, 3> numbers; // end; start and end; start, end and step
+  bool exact = info.base == "arange";
+  for (const ScalarBits& scalar : key.scalars) {
+    if (scalar.kind == ScalarKind::Offset) {
+      continue;
+    }
+    const auto number = static_cast<int64_t>(scalar.bits);
+    exact &= scalar.kind == ScalarKind::Integer && -kExact < number && number < kExact;
+    numbers.push_back(number);
+  }
+  const int64_t step = numbers.size() == 3 ? numbers[2] : 1;
+  if (exact && step != 0) {
+    const int64_t length = numbers.size() == 1 ? numbers[0] : numbers[1] - numbers[0];
+    numbers = {length / step + static_cast<int64_t>(length % step != 0 && (length < 0) == (step < 0))};
+  }
+  for (int64_t number : numbers) {
+    key.words.push_back(static_cast<uint64_t>(number));
+    key.shape_hash = c10::hash_combine(key.shape_hash, key.words.back());
+  }
+}
+
 } // namespace
 
 uint64_t host_bits(const at::Tensor& tensor) {
@@ -72,6 +98,9 @@ const CallKey& CallEncoder::encode(
   key_.words.push_back(static_cast<uint64_t>(c10::get_default_dtype_as_scalartype()));
   for (size_t index = 0; index < arguments.size(); ++index) {
     encode_value(trace, arguments[index], info.kinds[index]);
+  }
+  if (info.counts_up) [[unlikely]] {
+    encode_count(key_, info);
   }
   return key_;
 }

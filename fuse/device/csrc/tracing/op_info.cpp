@@ -112,6 +112,7 @@ OpInfo* build(const c10::OperatorHandle& op) {
   info->writes = std::find(info->written.begin(), info->written.end(), true) != info->written.end();
   const OperatorRecord* of_all = record_of(info->base);
   info->bounds = info->name == "random_.from" || info->name == "random_.to";
+  info->counts_up = info->base == "arange" || info->base == "range";
   info->indexes = of_all != nullptr && of_all->is("indexes");
   info->undefined_rows = of_all != nullptr && of_all->is("undefined_rows");
   info->steps = info->writes && info->name.rfind("_fused_", 0) == 0;

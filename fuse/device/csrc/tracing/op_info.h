@@ -40,6 +40,7 @@ struct OpInfo {
   bool nonfunctional = false; // writes an argument
   bool writes = false; // that, or one that its schema does not say
   bool bounds = false; // draws integers between bounds, which a dtype may not hold
+  bool counts_up = false; // arange: its numbers decide the result's size, and its values
   bool indexes = false; // takes tensors of indices, which may be on the host
   bool undefined_rows = false; // the CPU's kernel leaves undefined what is zeros on the device
   // A fused optimizer's step: PyTorch's kernel for the CPU is right for dense float32 and float64
