@@ -115,16 +115,15 @@ class Planning:
 
         The compiler is asked about its operations one by one, and what it refuses is remembered.
         """
-        refused = self.presumed.doubt(chunk, self.support.reject)
-        if not refused:
-            blamed = refused_alone(self._backend, chunk, error, self._compile_alone)
-            for node, reason in blamed:
-                self.support.refuse(node, reason)
-            self.presumed.distrust(node.target for node, _ in blamed)
-            refused = bool(blamed)
-        if refused:
+        blamed = self.presumed.doubt(chunk, self.support.reject) or refused_alone(
+            self._backend, chunk, error, self._compile_alone
+        )
+        for node, reason in blamed:
+            self.support.refuse(node, reason)
+        self.presumed.distrust(node.target for node, _ in blamed)
+        if blamed:
             self.when_doubted()
-        return refused
+        return bool(blamed)
 
     def _compile_alone(self, chunk: Chunk) -> Found:
         return self._executables.find(self._backend, chunk, key_of(self._backend, chunk))

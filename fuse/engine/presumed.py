@@ -3,8 +3,9 @@
 Asking traces the operator's rule, about a millisecond of the user's thread for each new call, most
 of what recording costs. Where executables are made beside the program nobody has to know so early:
 whoever compiles a chunk finds out whether its rules take it, and meanwhile it runs uncompiled. Only
-the first call of a kind is asked about, for an error of dtypes is one at the call. What turns out
-to be refused is asked about from then on, and streams are recorded anew.
+the first call of a kind is asked about, for an error of dtypes is one at the call. Elsewhere the
+first few are, since what is refused there costs a retry, operation by operation. What turns out to
+be refused is asked about from then on, and streams are recorded anew.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from fuse.bounded import Bounded
 from fuse.engine.compiler import Compiler
 from fuse.trace.node import Node
 
+ASKED = 3
+"""Calls of a kind that the backend is asked about where the program waits for executables."""
 MOST_KINDS = 4096
 """Kinds of calls that the backend was asked about, some 300 bytes each."""
 
@@ -34,32 +37,30 @@ class Presumed:
         self._backend = backend
         self._compiler = compiler
         self._doubted: set[str] = set(doubted)
-        self._asked: Bounded[tuple[object, ...], None] = Bounded(MOST_KINDS)
+        self._asked: Bounded[tuple[object, ...], int] = Bounded(MOST_KINDS)
 
     def takes(self, node: Node) -> bool:
         """Whether to go on as if the backend had said that it runs ``node``."""
         if node.target in self._doubted or config.host_fallback() == "error":
             return False
-        if _kind(node) not in self._asked:
+        asked = self._asked.get(_kind(node), 0)
+        if asked == 0:
             return False  # its dtypes may be none that the operator takes: an error at the call
-        return self._backend.presumes(node) and self._compiler().can_go_on(self._backend, node)
+        return self._backend.presumes(node) and (
+            asked >= ASKED or self._compiler().can_go_on(self._backend, node)
+        )
 
     def learn(self, node: Node) -> None:
         """Note that the backend runs ``node``, and so its like of other sizes and numbers."""
-        self._asked[_kind(node)] = None
+        kind = _kind(node)
+        self._asked[kind] = self._asked.get(kind, 0) + 1
 
-    def doubt(self, chunk: Chunk, reject: Callable[[Node], str | None]) -> bool:
-        """Ask about the nodes of a chunk that could not be compiled; whether one is refused.
-
-        Nothing is presumed of its operator from then on.
-        """
-        refused = {
-            node.target
-            for node in chunk.nodes
-            if self._backend.presumes(node) and reject(node) is not None
-        }
-        self._doubted |= refused
-        return bool(refused)
+    def doubt(
+        self, chunk: Chunk, reject: Callable[[Node], str | None]
+    ) -> list[tuple[Node, str]]:
+        """Ask about the nodes of a chunk that could not be compiled: those refused, and why."""
+        asked = ((node, reject(node)) for node in chunk.nodes if self._backend.presumes(node))
+        return [(node, reason) for node, reason in asked if reason is not None]
 
     def distrust(self, operators: Iterable[str]) -> None:
         """Presume nothing of them from now on."""

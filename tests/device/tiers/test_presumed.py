@@ -93,6 +93,17 @@ def test_where_executables_are_waited_for_it_is_asked_at_the_call() -> None:
     assert "rows of five" in warned
 
 
+def test_so_does_what_was_presumed_after_a_few_of_its_kind() -> None:
+    tail = """
+for columns in (2, 3, 4, 6):
+    torch.nn.functional.hardswish(torch.ones(3, columns, device="tpu") * 2).cpu()
+assert len(traced) == 2 * 3 + 1, traced  # the last one by its compile alone
+"""
+    found = outcome(tail, FUSE_TIER="compiled", FUSE_CACHE="off")
+    assert found["fallbacks"]["hardswish"] > 3
+    assert any("(rows of five)" in text for text in found["warned"])
+
+
 def test_a_fallback_that_is_an_error_is_one_at_the_call() -> None:
     program = PROGRAM.replace("TAIL", "").partition("warned = []")[0]
     program += """
