@@ -44,7 +44,7 @@ def _asking_for_gradients(arguments: tuple[Any, ...], results: tuple[Any, ...]) 
     """The arguments with those captured tensors requiring a gradient that have one among the
     results: the definition goes by that, and descriptions of a graph's values do not say it."""
     captured = [
-        one if wanted is None else one.detach().requires_grad_()
+        one.detach().requires_grad_() if wanted is not None and one.is_floating_point() else one
         for one, wanted in zip(arguments[_CAPTURED], results[3], strict=True)
     ]
     return (*arguments[:_CAPTURED], tuple(captured), *arguments[_CAPTURED + 1 :])

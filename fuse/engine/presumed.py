@@ -55,9 +55,7 @@ class Presumed:
         kind = _kind(node)
         self._asked[kind] = self._asked.get(kind, 0) + 1
 
-    def doubt(
-        self, chunk: Chunk, reject: Callable[[Node], str | None]
-    ) -> list[tuple[Node, str]]:
+    def doubt(self, chunk: Chunk, reject: Callable[[Node], str | None]) -> list[tuple[Node, str]]:
         """Ask about the nodes of a chunk that could not be compiled: those refused, and why."""
         asked = ((node, reject(node)) for node in chunk.nodes if self._backend.presumes(node))
         return [(node, reason) for node, reason in asked if reason is not None]

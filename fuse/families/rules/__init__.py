@@ -3,6 +3,7 @@
 from fuse.families.rules import (
     attention as attention,
     convolution as convolution,
+    independent as independent,
     indexing as indexing,
     layers as layers,
     reductions as reductions,

@@ -120,7 +120,10 @@ def _loss(neutral: float) -> Rule:
     return rule
 
 
-@rule("mse_loss_backward", "smooth_l1_loss_backward", "huber_loss_backward")
+@rule(
+    *("mse_loss_backward", "smooth_l1_loss_backward", "huber_loss_backward"),
+    "binary_cross_entropy_backward",
+)
 def _loss_backward(call: Call) -> Results:
     axes = broadcast([call.axes_of(name) for name in ("grad_output", "self", "target")])
     if call.given("reduction") == 1:
@@ -128,7 +131,7 @@ def _loss_backward(call: Call) -> Results:
     return [axes]
 
 
-@rule("nll_loss_forward")
+@rule("nll_loss_forward", "nll_loss2d_forward")
 def _nll(call: Call) -> Results:
     axes = call.axes_of("self")
     if moving(axes[1:2] if len(axes) > 1 else axes):
@@ -140,7 +143,7 @@ def _nll(call: Call) -> Results:
     return [whole, ()]
 
 
-@rule("nll_loss_backward")
+@rule("nll_loss_backward", "nll_loss2d_backward")
 def _nll_backward(call: Call) -> Results:
     _nll(call)
     if call.given("reduction") == 0:

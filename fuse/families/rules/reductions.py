@@ -168,8 +168,17 @@ def _bucket(call: Call) -> Results:
     return [call.axes_of("self")]
 
 
-rule("sum", "sum.dim_IntList", "any", "any.dim", "any.dims", "nansum")(_reduces(0))
-rule("prod", "prod.dim_int", "all", "all.dim", "all.dims")(_reduces(1))
+@rule("isin.Tensor_Tensor", "isin.Tensor_Scalar")
+def _among(call: Call) -> Results:
+    """Each element by itself, among numbers that are all of them."""
+    if call.has("test_elements") and moving(call.axes_of("test_elements")):
+        raise Refused("it searches among numbers whose count moves")
+    return [call.axes_of("elements")]
+
+
+rule("sum", "sum.dim_IntList", "any", "any.dim", "any.dims", "nansum", "_is_any_true")(_reduces(0))
+rule("count_nonzero", "count_nonzero.dim_IntList")(_reduces(0))
+rule("prod", "prod.dim_int", "all", "all.dim", "all.dims", "_is_all_true")(_reduces(1))
 rule("amax", "max", "max.dim", "logsumexp")(_reduces("least"))
 rule("amin", "min", "min.dim")(_reduces("most"))
 rule("mean", "mean.dim")(_reduces(0, mean=True))
