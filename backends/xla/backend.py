@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -65,13 +66,20 @@ def surroundings(name: str, devices: Sequence[jax.Device]) -> dict[str, str]:
     return found
 
 
-def platform_of(name: str) -> Platform:
-    """The platform that JAX calls ``name``."""
+def platform_of(device: jax.Device) -> Platform:
+    """The platform of one of JAX's devices."""
+    name = device.platform
     if name == "cpu":
         return CpuPlatform()
     if name == "tpu":
         return TpuPlatform()
-    return GpuPlatform() if name in ("gpu", "cuda", "rocm") else Platform(name)
+    return GpuPlatform(_capability(device)) if name in ("gpu", "cuda", "rocm") else Platform(name)
+
+
+def _capability(device: jax.Device) -> tuple[int, int]:
+    """NVIDIA's, which JAX gives as ``9.0``; zeros for what has none."""
+    found = re.fullmatch(r"(\d+)\.(\d+)", str(getattr(device, "compute_capability", "")))
+    return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
 class XlaBackend(Backend):
@@ -83,7 +91,7 @@ class XlaBackend(Backend):
         if config.target() is not None:  # programs run here; JAX would look for a TPU of ours
             jax.config.update("jax_platforms", "cpu")
         self.devices = jax.devices()
-        self.platform = platform_of(self.devices[0].platform)
+        self.platform = platform_of(self.devices[0])
         self.decompositions = Decompositions(self.has_rule)
         self._rejections: Bounded[str, str | None] = Bounded(MOST_SIGNATURES)
         self._stacks = PackedArrays(on_host=self.shares_host_memory())

@@ -26,13 +26,17 @@ a ``dot`` that no library has is a loop of XLA's own there."""
 
 
 class Attention(NamedTuple):
-    """Scaled dot-product attention without a mask beside the causal one, nor a bias.
+    """Scaled dot-product attention.
 
     Attributes:
         query: ``[batch, heads, L, width]``.
         key, value: ``[batch, groups, S, width]``; ``groups`` divides ``heads``.
         causal: whether query ``i`` sees keys up to ``i`` only.
         scale: what products of queries and keys are multiplied by; a 0-d array where it varies.
+        bias: added to the scores, or where booleans are true what a query sees; it broadcasts to
+            ``[batch, heads, L, S]``.
+        heads_inside: whether the heads of a position lie beside each other in memory, as after
+            ``x.view(batch, L, heads, width).transpose(1, 2)``.
     """
 
     query: jax.Array
@@ -40,6 +44,8 @@ class Attention(NamedTuple):
     value: jax.Array
     causal: bool
     scale: float | jax.Array
+    bias: jax.Array | None = None
+    heads_inside: bool = False
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ class GpuName(Described):
         return self.model.machine
 
     def platform(self) -> Platform:  # noqa: D102
-        return GpuPlatform()
+        return GpuPlatform(self.model.core.capability)
 
     def compiler(self) -> str:  # noqa: D102
         found = plugin("gpu")

@@ -8,7 +8,6 @@ from jax.experimental import topologies
 
 from fuse.backends.xla.gpu.costs import cost
 from fuse.backends.xla.gpu.description import described
-from fuse.backends.xla.gpu.platform import GpuPlatform
 from fuse.backends.xla.gpu.targets import GpuName, cuda, cudnn, find
 from fuse.backends.xla.targets.worker import Compiler
 
@@ -33,4 +32,4 @@ def create(name: str) -> Compiler:
     """The compiler for the target of that name; raises what the plugin says of it."""
     target = find(name)
     assert target is not None, f"no GPU is called {name}"
-    return Compiler(topology(target).devices, GpuPlatform(), cost, UNTUNED)
+    return Compiler(topology(target).devices, target.platform(), cost, UNTUNED)

@@ -24,16 +24,22 @@ from fuse.trace.bind import named
 from fuse.trace.node import Node, NumberArg
 
 
+def _asked(
+    ctx: RuleContext, query: jax.Array, key: jax.Array, value: jax.Array, scores: Scores
+) -> Attention:
+    inside = ctx.order(query) == (0, 2, 1, 3)
+    return Attention(query, key, value, scores.causal, scores.scale, scores.bias, inside)
+
+
 def attend(
     ctx: RuleContext, query: jax.Array, key: jax.Array, value: jax.Array, scores: Scores
 ) -> tuple[jax.Array, jax.Array]:
     """Output ``[*, H, L, Ev]`` and the logarithm of the softmax denominators ``[*, H, L]``."""
     if library.can_and_should(ctx, scores, query, key, value):
         return library.attend(ctx, scores, query, key, value)
-    if scores.bias is None:
-        found = ctx.platform.attention(Attention(query, key, value, scores.causal, scores.scale))
-        if found is not None:
-            return found
+    found = ctx.platform.attention(_asked(ctx, query, key, value, scores))
+    if found is not None:
+        return found
     cut = blocks.cut(ctx, query, key)
     if cut is not None:
         return blocks.attend(ctx, cut, query, key, value, scores)
@@ -49,11 +55,11 @@ def attend_gradient(
     if not of_bias and library.can_and_should(ctx, scores, *tensors):
         named = {"grad": grad, "query": query, "key": key, "value": value, "out": output}
         return library.attend_gradient(ctx, scores, named, logarithm)
-    if scores.bias is None:
-        asked = Attention(query, key, value, scores.causal, scores.scale)
-        found = ctx.platform.attention_gradient(asked, grad, output, logarithm)
-        if found is not None:
-            return (*found, None)
+    if not of_bias:
+        asked = _asked(ctx, query, key, value, scores)
+        grads = ctx.platform.attention_gradient(asked, grad, output, logarithm)
+        if grads is not None:
+            return (*grads, None)
     cut = blocks.cut(ctx, query, key)
     if cut is not None:
         return blocks.attend_gradient(ctx, cut, grad, forward, scores, of_bias)

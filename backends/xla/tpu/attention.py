@@ -96,7 +96,8 @@ def covered(asked: Attention) -> bool:
     batch, heads, length, width = query.shape
     groups, keys = key.shape[1:3]
     return (
-        query.dtype == key.dtype == value.dtype
+        asked.bias is None
+        and query.dtype == key.dtype == value.dtype
         and query.dtype in (jnp.bfloat16, jnp.float32)
         and key.shape == value.shape == (batch, groups, keys, width)
         and heads % groups == 0

@@ -109,7 +109,7 @@ def test_rules_call_them_and_write_what_they_do_not_cover(monkeypatch: pytest.Mo
     )
     *qkv, grad = tensors((1, 2, 2, 128, 128, 64), torch.float32)
     forward = getattr(torch.ops.aten, FORWARD)
-    for length, bias, called in ((128, None, [True] * 2), (96, None, [False] * 2), (128, True, [])):
+    for length, bias, fits in ((128, None, True), (96, None, False), (128, True, False)):
         given = [one[:, :, :length] for one in (*qkv, grad)]
         mask = None if bias is None else torch.randn(length, length)
         expected = forward(*given[:3], 0.0, False, attn_mask=mask)
@@ -123,7 +123,7 @@ def test_rules_call_them_and_write_what_they_do_not_cover(monkeypatch: pytest.Mo
             )
         torch.testing.assert_close(to_tensor(found[0]), expected[0])
         torch.testing.assert_close(to_tensor(found[1]), expected[1])
-        assert calls == called
+        assert calls == [fits] * 2
         calls.clear()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -26,10 +27,30 @@ class Lowered:
         return "an executable"
 
 
-def test_every_name_of_jaxs_for_a_gpu_is_its_platform() -> None:
-    for name in ("gpu", "cuda", "rocm"):
-        assert isinstance(platform_of(name), GpuPlatform)
-        assert platform_of(name).name == "gpu"
+@dataclass
+class Device:
+    """As much of JAX's as its platform depends on."""
+
+    platform: str
+    compute_capability: str | None
+
+
+@pytest.mark.parametrize(
+    ("name", "capability", "known"),
+    [
+        ("gpu", "9.0", (9, 0)),
+        ("cuda", "12.1", (12, 1)),
+        ("rocm", "gfx90a", (0, 0)),
+        ("gpu", None, (0, 0)),
+    ],
+)
+def test_every_name_of_jaxs_for_a_gpu_is_its_platform(
+    name: str, capability: str | None, known: tuple[int, int]
+) -> None:
+    device: Any = Device(name, capability)
+    found = platform_of(device)
+    assert isinstance(found, GpuPlatform)
+    assert (found.name, found.capability) == ("gpu", known)
 
 
 def test_subnormal_numbers_are_flushed_where_the_compiler_can() -> None:
