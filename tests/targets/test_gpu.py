@@ -26,6 +26,7 @@ from fuse.backends.xla.targets.target import XlaTarget
 from fuse.engine.targeted import single
 from fuse.trace.node import Node
 from tests.targets.scripts import check_command, check_setting
+from tests.targets.test_attention import Step
 from tests.trace.drawing import Drawing
 
 pytestmark = pytest.mark.skipif(
@@ -185,3 +186,32 @@ def test_the_command_runs_a_script_and_its_pack_is_imported(tmp_path: Path) -> N
 
 def test_the_setting_reports_at_the_end(tmp_path: Path) -> None:
     assert "no GPU ran" in check_setting("h100", tmp_path)
+
+
+@pytest.mark.parametrize("name", ["a100", "h100", "b200"])
+def test_attention_is_cudnns_and_holds_no_scores(name: str) -> None:
+    """Its kernels are made where the GPU is: what is compiled here is not for a pack."""
+    target = XlaTarget(parse(name))
+    step = Step(2048)
+    found, executable = target.compile(step.chunk())
+    target.close()
+    assert (found.error, found.unestimated, executable) == ("", {}, b"")
+    kernels = [cost for cost in found.costs if cost.opcode == "custom-call"]
+    assert [cost.node for cost in kernels] == [0, 1]
+    assert found.temporary_bytes < step.scores / 100
+
+
+def test_a_mask_is_cudnns_too(h100: XlaTarget) -> None:
+    step = Step(2048, mask=True)
+    found = step.compiled(h100)
+    kernels = [cost for cost in found.costs if cost.opcode == "custom-call"]
+    assert [cost.node for cost in kernels] == [0, 1]
+    # The mask in bfloat16, of one head of eight, twice: made for either kernel.
+    assert found.temporary_bytes <= 2 * 2 * 2048 * 2048 + step.scores / 100
+
+
+def test_attention_of_float32_goes_in_blocks(h100: XlaTarget) -> None:
+    step = Step(8192, "float32")
+    found = step.compiled(h100)
+    assert not [cost for cost in found.costs if "fmha" in cost.name]
+    assert found.temporary_bytes < step.scores / 4

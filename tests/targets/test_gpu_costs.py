@@ -121,3 +121,13 @@ ENTRY %main (a: f32[8,16]) -> {result}[8,8] {{
 """
     (found,) = account.sums(hlo.parse(text), cost).costs
     assert (found.flops, found.unit) == (flops, unit)
+
+
+def test_attention_multiplies_twice_forward_and_five_times_backward_half_of_the_scores() -> None:
+    found = [one for one in sums("h100_attention.hlo").costs if one.opcode == "custom-call"]
+    product = 2 * 8 * 2048 * 2048 * 128 // 2  # causal
+    assert [(one.flops, one.node) for one in found] == [(2 * product, 0), (5 * product, 1)]
+    assert {one.unit for one in found} == {"bfloat16"}
+    array, sums_of_rows = 2 * 8 * 2048 * 128, 4 * 8 * 2048
+    assert [one.nbytes for one in found] == [4 * array + sums_of_rows, 8 * array + sums_of_rows]
+    assert sums("h100_attention.hlo").unestimated == {}

@@ -1,4 +1,5 @@
-"""The operations of products and convolutions in a GPU's program, and the peak that bounds them."""
+"""The operations of products, convolutions and attention in a GPU's program, and the peak that
+bounds them."""
 
 from __future__ import annotations
 
@@ -23,6 +24,12 @@ COMPLEX: Final = 4
 """Real products in a complex one."""
 _CONTRACTED = re.compile(r'lhs_contracting_(?:dims=\{([\d,]*)\}|dimensions":\[([\d",]*)\])')
 _HIGHEST = re.compile(r"operand_precision(?:=\{|\":\[\")highest", re.IGNORECASE)
+ATTENTION: Final = "__cudnn$fmha"
+"""How the names of cuDNN's attention begin."""
+FORWARD, BACKWARD = 2, 5
+"""Products of a score in each: two, and these again with a gradient for either factor."""
+_SCORES = re.compile(r'intermediate_tensor_shape.*?"dimensions":\s*\[([\d", ]*)\]')
+_CAUSAL = re.compile(r'"mask_type":\s*"CAUSAL"')
 _LABELS = re.compile(r"dim_labels=\w+_(\w+)->\w+")
 
 
@@ -35,7 +42,7 @@ class Work:
 
 
 def product(one: Instruction, shapes: Mapping[str, str]) -> Work | None:
-    """The work of a product or convolution; ``None`` for another instruction.
+    """The work of a product, convolution or attention; ``None`` for another instruction.
 
     ``shapes`` are those of its computation, by name.
     """
@@ -44,6 +51,8 @@ def product(one: Instruction, shapes: Mapping[str, str]) -> Work | None:
         return _product(one, shapes)
     if one.opcode == "convolution" or target.startswith("__cudnn$conv"):
         return _convolution(one, shapes)
+    if target.startswith(ATTENTION):
+        return _attention(one, shapes)
     return None
 
 
@@ -70,6 +79,16 @@ def _convolution(one: Instruction, shapes: Mapping[str, str]) -> Work:
     features = sizes[labels[1].index("o")] if labels and "o" in labels[1] else 1
     each = math.prod(sizes) / max(features, 1)
     return _work(one, dtype, math.prod(hlo.sizes(out)[1]) * each)
+
+
+def _attention(one: Instruction, shapes: Mapping[str, str]) -> Work:
+    """Of a causal mask a half: its kernels leave out blocks that no query sees."""
+    dtype, query = hlo.sizes(shapes.get(one.operands()[0], ""))
+    found = _SCORES.search(one.line)
+    scores = math.prod(int(size) for size in re.findall(r"\d+", found[1])) if found else 0
+    products = BACKWARD if one.target().endswith("Backward") else FORWARD
+    seen = 0.5 if _CAUSAL.search(one.line) else 1.0
+    return _work(one, dtype, products * scores * query[-1] * seen)
 
 
 def _work(one: Instruction, dtype: str, multiplications: float) -> Work:

@@ -8,12 +8,16 @@ from jax.experimental import topologies
 
 from fuse.backends.xla.gpu.costs import cost
 from fuse.backends.xla.gpu.description import described
+from fuse.backends.xla.gpu.products import ATTENTION
 from fuse.backends.xla.gpu.targets import GpuName, cuda, cudnn, find
 from fuse.backends.xla.targets.worker import Compiler
 
 UNTUNED: Final = {"xla_gpu_enable_triton_gemm": False}
 """Products by cuBLAS. XLA measures on the GPU which tiles its own are to have; where there is none
 it takes tiles of 16 x 8, and sums of four parts: a kernel that no GPU's host would have chosen."""
+UNFINISHED: Final = (ATTENTION,)
+"""cuDNN makes the kernels of these for the GPU at hand; a program that was compiled without one
+lacks them."""
 
 
 def topology(target: GpuName) -> Any:
@@ -32,4 +36,6 @@ def create(name: str) -> Compiler:
     """The compiler for the target of that name; raises what the plugin says of it."""
     target = find(name)
     assert target is not None, f"no GPU is called {name}"
-    return Compiler(topology(target).devices, target.platform(), cost, UNTUNED)
+    return Compiler(
+        topology(target).devices, target.platform(), cost, UNTUNED, unfinished=UNFINISHED
+    )

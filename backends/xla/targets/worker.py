@@ -40,11 +40,14 @@ class Compiler:
         read: Read,
         options: Mapping[str, str | bool] | None = None,
         timeline: Callable[[hlo.Program], Any] | None = None,
+        unfinished: Sequence[str] = (),
     ) -> None:
         """``options`` of the compiler are beside the platform's, of targets alone; ``timeline`` is
-        when a program of all devices computes and sends, where that is known."""
+        when a program of all devices computes and sends, where that is known. ``unfinished`` is how
+        calls begin that only a device's own host compiles: no executable with one is kept."""
         self.devices, self.platform, self.read = devices, platform, read
         self.options, self.timeline = dict(options or {}), timeline
+        self.unfinished = tuple(unfinished)
         self.decompositions = Decompositions(lambda name: name in RULES or is_function(name))
 
     def fingerprint(self) -> dict[str, str]:
@@ -74,6 +77,8 @@ class Compiler:
         executable: Any = made.runtime_executable()
         text = hlo.parse(str(made.as_text()))
         found = estimate(made, text, self.read, time.perf_counter() - started)
+        if self.unfinished and _calls(text, self.unfinished):
+            return found, b""
         return found, stored(passing, executable.serialize())
 
     def compile_joined(self, step: Joined) -> tuple[Estimate, bytes]:
@@ -95,6 +100,12 @@ class Compiler:
             transfers = tuple(walked.transfers)
             found = replace(found, transfers=transfers, step_seconds=walked.now)
         return found, b""
+
+
+def _calls(program: hlo.Program, names: tuple[str, ...]) -> bool:
+    """Whether a program has a call whose name begins so."""
+    every = (one for computation in program.computations.values() for one in computation)
+    return any(one.target().startswith(names) for one in every)
 
 
 def estimate(made: Any, program: hlo.Program, read: Read, seconds: float) -> Estimate:
