@@ -273,6 +273,9 @@ class Backend(ABC):
     def get(self, array: Any) -> np.ndarray:
         """The array on the host, C-contiguous, read-only; waits for it."""
 
+    def ask(self, arrays: list[Any]) -> None:  # noqa: B027  (of the host's memory nothing is copied)
+        """Begin to copy arrays to the host, where ``get`` is to find them; returns at once."""
+
     def refuses(self, error: Exception) -> bool:
         """Whether an error that ``compile`` raised is about the program: it will be raised again.
 

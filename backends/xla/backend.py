@@ -224,6 +224,11 @@ class XlaBackend(Backend):
     def get(self, array: Part) -> np.ndarray:  # noqa: D102
         return np.asarray(array)
 
+    def ask(self, arrays: list[Part]) -> None:
+        """JAX keeps the copy with the array; of a row the whole stack is read."""
+        for part in arrays:
+            (part[0].array if type(part) is Row else part).copy_to_host_async()
+
     def refuses(self, error: Exception) -> bool:  # noqa: D102
         if isinstance(error, jax.errors.JaxRuntimeError):
             text = str(error)

@@ -27,6 +27,7 @@ from fuse.engine.device_memory import DeviceMemory
 from fuse.engine.executables import Executables, chunk_text
 from fuse.engine.failures import failure
 from fuse.engine.host_calls import HostCalls
+from fuse.engine.host_reads import HostReads
 from fuse.engine.operation_retry import Ways, retry
 from fuse.engine.planning import Planning
 from fuse.engine.profile import Activity, Here, Profile
@@ -75,6 +76,7 @@ class Engine:
         self.open_target = self.planning.open_target
         self.recall = WarmStart(self.backend, self.executables)
         self._numbers = Numbers()
+        self._host_reads = HostReads()
         self.calls = Calls(self.backend, self.planning.reject, self.host_calls, self._numbers)
         self._process = os.getpid()
         name = config.target()
@@ -195,6 +197,8 @@ class Engine:
             self.results(results)
         if padding is not None:
             results = padding.results(results)
+        if not self.backend.shares_host_memory():
+            self._host_reads.ran(runnable, results)
         if debug:
             finish(self.backend, trace.nodes[-1], results, self.check, self.arrays.read)
         if self.observer is not None:
@@ -278,6 +282,7 @@ class Engine:
 
     def get(self, array: Any) -> np.ndarray:
         """The array's bytes on the host, flat."""
+        self._host_reads.read(array)
         try:
             with span(self.observer, "reading"):
                 found = self.arrays.read(array)

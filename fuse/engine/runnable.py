@@ -39,7 +39,8 @@ class Stage:
 
     Arrays are kept in slots: the trace's leaves, then the results of each stage as they come.
     ``take`` picks the chunk's inputs from them, and ``drop`` lists the slots that nothing reads
-    after it. ``scalars`` are its words among the trace's, ``None`` for all of them.
+    after it. ``scalars`` are its words among the trace's, ``None`` for all of them. ``read`` are
+    the results that the program has read before: see ``host_reads``.
     """
 
     executable: Any
@@ -49,6 +50,7 @@ class Stage:
     found: Found
     chunk: Chunk | None = None
     pending: Future[Found] | None = None
+    read: tuple[int, ...] = ()
 
     def held(self) -> Any:
         """The executable that lives for this stage, also where it has not run it yet, or None."""
@@ -79,7 +81,8 @@ class Runnable:
     are pairs of a number of calls recorded and the number of stages that can run then.
     ``planned`` is what ``Targeted.add`` returned for it, where it was planned for a target.
     ``read`` are leaves that an earlier trace read, ``setting`` is what ``Backend.setting`` was.
-    ``padding`` says what is padded where the plan is of a trace at the sizes of buckets.
+    ``padding`` says what is padded where the plan is of a trace at the sizes of buckets. ``small``
+    are the positions of live values that ``host_reads`` may ask for, once it has looked.
     """
 
     plan: Plan
@@ -95,6 +98,7 @@ class Runnable:
     read: tuple[int, ...] = ()
     setting: str = ""
     padding: Padding | None = None
+    small: tuple[int, ...] | None = None
 
 
 def bound(chunk: Chunk, key: Key, found: Found | Future[Found]) -> Bound:

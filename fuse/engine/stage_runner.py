@@ -52,6 +52,8 @@ class StageRunner:
                 with self.observer.span("executing", stage.found.label, number):
                     results = self._stage(stage, words, inputs)
                     self.backend.wait(results)
+            if stage.read:
+                self.backend.ask([results[place] for place in stage.read])
             slots += results
             for slot in stage.drop:
                 slots[slot] = None  # the array dies here unless somebody else holds it

@@ -3,8 +3,8 @@
 The compiler gives no cycles. An instruction of the entered computation is a kernel, or a call of a
 library: it reads its operands from the GPU's memory and writes its results there. What a slice
 leaves out, and what an update in place keeps, it does not touch. Operations are those of products,
-convolutions and attention; where there are none, one for each number that an elementwise instruction or a
-reduction takes.
+convolutions and attention; where there are none, one for each number that an elementwise
+instruction or a reduction takes.
 
 Sorts, transforms and factorisations get no figure: they pass over their arrays several times, and
 how often depends on what the library does. Nor does what moves numbers between GPUs.
