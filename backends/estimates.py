@@ -21,9 +21,11 @@ class Variant:
     Attributes:
         precision: of float32 products, as ``torch.set_float32_matmul_precision``; empty for the
             one that is set.
+        convolutions: of float32 convolutions, by the same names; empty for the one that is set.
     """
 
     precision: str = ""
+    convolutions: str = ""
 
 
 AS_IT_IS = Variant()

@@ -19,7 +19,7 @@ from fuse import config
 from fuse.backends.base import COMPILER_SECONDS, Backend, Chunk, CompileWorkers, Target
 from fuse.backends.decomposed import MOST_SIGNATURES, Decompositions
 from fuse.backends.functions import is_function, program_of
-from fuse.backends.precision import of_products
+from fuse.backends.precision import described
 from fuse.backends.xla import dispatch
 from fuse.backends.xla.cpu.kernels import KERNELS
 from fuse.backends.xla.cpu.platform import CpuPlatform
@@ -106,8 +106,8 @@ class XlaBackend(Backend):
         return self._fingerprint | ({"float32 products": setting} if setting else {})
 
     def setting(self) -> str:
-        """How exact float32 products are; on the CPU platform they always are."""
-        return "" if self.platform.name == "cpu" else of_products()
+        """How exact float32 products and convolutions are; on the CPU platform they always are."""
+        return "" if self.platform.name == "cpu" else described(self.platform.name)
 
     def device_count(self) -> int:  # noqa: D102
         return len(self.devices)

@@ -134,21 +134,16 @@ class Targeted:
     def digests(self) -> list[str]:
         """What a host of the target needs: executables, and plans, which are stored now.
 
-        Executables that the cache has lost are compiled again.
+        Executables that the cache has lost are compiled again. A plan goes without where one of
+        its executables can only be made on the target's own host.
         """
         found: dict[str, None] = {}
         self.submit_all(self.plans)
         for planned in self.plans:
-            names = []
-            for chunk in planned.chunks:
-                if self.estimate(chunk).error:
-                    break
-                key = self.host_key(chunk)
-                if self._cache.get(key, bytes) is None:
-                    self._store(chunk, self.target.compile(chunk)[1])
-                names.append((key.digest, key.label))
-                found[key.digest] = None
-            else:
+            kept = [self._kept(chunk) for chunk in planned.chunks]
+            names = [(key.digest, key.label) for key in kept if key is not None]
+            found |= dict.fromkeys(digest for digest, _ in names)
+            if None not in kept:
                 plan = planned.plan
                 key_of_plan = self._stored.key(
                     self.target, plan.trace, plan.live, planned.donatable, planned.read
@@ -157,6 +152,16 @@ class Targeted:
                 found |= {} if key_of_plan is None else {key_of_plan.digest: None}
         self._cache.flush()
         return list(found)
+
+    def _kept(self, chunk: Chunk) -> Key | None:
+        """The key of a chunk's executable, which the cache has; ``None`` where there is none."""
+        if self.estimate(chunk).error:
+            return None
+        key = self.host_key(chunk)
+        if self._cache.get(key, bytes) is None:
+            self._store(chunk, self.target.compile(chunk)[1])
+            return key if self._cache.get(key, bytes) is not None else None
+        return key
 
     def finish(self) -> None:
         """Wait for the compiler and say on the standard error what it made: ``FUSE_TARGET``."""

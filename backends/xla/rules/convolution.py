@@ -38,7 +38,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from fuse.backends.convolution import Window, backward, backward_overrideable, forward
-from fuse.backends.xla.rules.matmul import contract, precision
+from fuse.backends.xla.rules.matmul import contract, precision_of_convolutions
 from fuse.backends.xla.rules.registry import RuleContext, rule
 
 _FEW_CHANNELS = 3
@@ -78,7 +78,7 @@ def convolve(ctx: RuleContext, x: jax.Array, weight: jax.Array, window: Window) 
         lhs_dilation=input_dilation,
         rhs_dilation=window.dilation,
         feature_group_count=window.groups,
-        precision=precision(ctx),
+        precision=precision_of_convolutions(ctx),
     )
 
 
@@ -320,6 +320,6 @@ def _conv_tbc(
         return result.transpose(2, 0, 1) + bias.astype(result.dtype)
     result = lax.conv_general_dilated(
         x, weight, (1,), [(pad, pad)], dimension_numbers=("WNC", "WIO", "WNC"),
-        precision=precision(ctx),
+        precision=precision_of_convolutions(ctx),
     )  # fmt: skip
     return result + bias.astype(result.dtype)

@@ -42,7 +42,7 @@ import numpy as np
 from jax import lax
 
 from fuse.backends.matmul import added, register_scaled, trilinear
-from fuse.backends.precision import of_products
+from fuse.backends.precision import of_convolutions, of_products
 from fuse.backends.xla.rules.registry import Number, RuleContext, rule
 
 Dimensions = tuple[tuple[tuple[int, ...], tuple[int, ...]], tuple[tuple[int, ...], tuple[int, ...]]]
@@ -66,6 +66,13 @@ def precision(ctx: RuleContext) -> lax.Precision | None:
     if ctx.platform.name == "cpu":
         return None
     return PRECISIONS[of_products()]
+
+
+def precision_of_convolutions(ctx: RuleContext) -> lax.Precision | None:
+    """The same of convolutions: on a GPU these have a setting of their own, TF32 as it starts."""
+    if ctx.platform.name == "cpu":
+        return None
+    return PRECISIONS[of_convolutions(ctx.platform.name)]
 
 
 def is_split(ctx: RuleContext, x: jax.Array) -> bool:
@@ -337,4 +344,11 @@ def _trilinear(
 
 rule("_trilinear")(trilinear(_trilinear))
 
-__all__ = ["contract", "is_split", "materialised", "matmul", "precision"]
+__all__ = [
+    "contract",
+    "is_split",
+    "materialised",
+    "matmul",
+    "precision",
+    "precision_of_convolutions",
+]

@@ -14,7 +14,7 @@ from fuse.backends.base import COMPILER_SECONDS, Chunk, Target
 from fuse.backends.decomposed import MOST_SIGNATURES, Decompositions
 from fuse.backends.estimates import AS_IT_IS, Estimate, Variant
 from fuse.backends.functions import Shipment, is_function
-from fuse.backends.precision import of_products
+from fuse.backends.precision import described, of_convolutions, of_products
 from fuse.backends.processes.process import Ended, Process, Processes
 from fuse.backends.processes.serve import packed
 from fuse.backends.xla.lowering import rejection
@@ -75,7 +75,7 @@ class XlaTarget(Target):
             "jax": jax.__version__,
             "jaxlib": importlib.metadata.version("jaxlib"),
             "xla flags": os.environ.get("XLA_FLAGS", ""),
-            "float32 products": of_products(),
+            "float32 products": described(self._platform.name),
             **self._platform.fingerprint(),
         }
 
@@ -83,7 +83,7 @@ class XlaTarget(Target):
         if self._fingerprint is None:
             with self.workers.one() as worker:
                 self._fingerprint = worker.ready
-        return self._fingerprint | {"float32 products": of_products()}
+        return self._fingerprint | {"float32 products": described(self._platform.name)}
 
     def borders(self) -> Borders:  # noqa: D102
         return self._platform.borders()
@@ -96,8 +96,11 @@ class XlaTarget(Target):
     def compile(  # noqa: D102
         self, chunk: Chunk, variant: Variant = AS_IT_IS
     ) -> tuple[Estimate, bytes]:
-        precision = variant.precision or of_products()
-        variant = replace(variant, precision=precision)
+        variant = replace(
+            variant,
+            precision=variant.precision or of_products(),
+            convolutions=of_convolutions(self._platform.name),
+        )
         started = time.perf_counter()
         try:
             functions = Shipment.of(chunk.nodes, self._described.lowered_for)

@@ -60,6 +60,7 @@ class Compiler:
         """What the compiler makes of a chunk, an error included."""
         chunk, variant, functions = request
         torch.set_float32_matmul_precision(variant.precision)
+        torch.backends.cudnn.allow_tf32 = variant.convolutions != "highest"
         try:
             functions.unpack()
             if isinstance(chunk, Joined):

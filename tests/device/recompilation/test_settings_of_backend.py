@@ -31,6 +31,37 @@ def test_float32_products_follow_pytorch_elsewhere(name: str) -> None:
     assert found == ["HIGHEST", "HIGH", "DEFAULT"]
 
 
+CONVOLUTIONS = """
+import torch
+from types import SimpleNamespace
+from fuse.backends.xla.platform import Platform
+from fuse.backends.xla.rules.matmul import precision_of_convolutions
+def found(name):
+    made = precision_of_convolutions(SimpleNamespace(platform=Platform(name)))
+    return made and made.name
+def print_all(): print(found("cpu"), found("tpu"), found("gpu"))
+
+print_all()
+torch.backends.cudnn.allow_tf32 = False
+print_all()
+torch.set_float32_matmul_precision("medium")
+print_all()
+torch.backends.tpu.matmul.fp32_precision = "ieee"
+torch.backends.cudnn.allow_tf32 = True
+print_all()
+"""
+
+
+def test_convolutions_on_a_gpu_follow_cudnns_setting() -> None:
+    """Elsewhere that of products; so does a GPU where the device's own is set."""
+    assert run(CONVOLUTIONS).splitlines() == [
+        "None HIGHEST HIGH",
+        "None HIGHEST HIGHEST",
+        "None DEFAULT HIGHEST",
+        "None HIGHEST HIGHEST",
+    ]
+
+
 NEWER = """
 import torch
 from types import SimpleNamespace
@@ -69,7 +100,10 @@ def test_a_backend_elsewhere_names_the_setting_in_its_keys(monkeypatch: pytest.M
     assert backend.setting() == ""
     assert "float32 products" not in backend.fingerprint()
     monkeypatch.setattr(backend, "platform", Platform("gpu"))
-    assert backend.setting() == backend.fingerprint()["float32 products"] == "highest"
+    setting = "highest, convolutions high"
+    assert backend.setting() == backend.fingerprint()["float32 products"] == setting
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    assert backend.setting() == "highest"
 
 
 @only_in("compiled", "accelerator", reason="counts executables")
