@@ -44,7 +44,7 @@ help:
 	@echo "make check   formatting, lint, types and import rules"
 	@echo "make tidy    clang-tidy over the C++, some minutes: .clang-tidy has the checks"
 	@echo "make wheel   make a wheel with the native libraries inside, and an sdist; make check-wheel tries them"
-	@echo "make bench   run the benchmarks"
+	@echo "make bench   run the benchmarks; DEVICE=gpu: beside PyTorch's own on an NVIDIA GPU"
 	@echo "make format  format Python and C++"
 	@echo "make clean   remove what was built here; the environment stays"
 
@@ -204,8 +204,11 @@ check-wheel: $(VENV)/.release
 	$(BIN)/python -m tests.native.wheel dist/*.whl
 	! tar -tf dist/*.tar.gz | grep -E "/(tests|bench)/"
 
+# DEVICE=gpu: in an environment with JAX's plugin for CUDA and a PyTorch that is built for it.
+DEVICE ?= cpu
 bench: $(VENV)/.tools
-	$(BIN)/pytest bench -W default --benchmark-disable-gc
+	DEVICE=$(DEVICE) $(BIN)/pytest $(if $(filter gpu,$(DEVICE)),bench/test_programs.py bench/test_compiled.py,bench) \
+		-W default --benchmark-disable-gc
 
 clean:
 	rm -rf build dist demo-output .benchmarks *.egg-info

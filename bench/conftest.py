@@ -15,6 +15,8 @@ import pytest
 matplotlib.use("Agg")
 from matplotlib import pyplot  # noqa: E402  (after the choice of backend)
 
+from bench.contender import rival_device  # noqa: E402
+
 # Steady steps are compared, also in the processes that it starts.
 os.environ.setdefault("FUSE_TIER", "compiled")
 RESULTS: dict[str, Any] = {}
@@ -28,8 +30,11 @@ def results() -> Iterator[dict[str, Any]]:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Write ``results.json`` and ``results.png``; what was not measured keeps its numbers."""
-    path = FOLDER / "results.json"
+    """Write ``results.json`` and ``results.png``; what was not measured keeps its numbers.
+
+    Those of a GPU have files of their own, ``results-cuda.json``.
+    """
+    path = FOLDER / f"{_stem()}.json"
     if RESULTS:
         known = json.loads(path.read_text()) if path.exists() else {}
         path.write_text(json.dumps(known | RESULTS, indent=1) + "\n")
@@ -58,7 +63,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
             write(f"{name}: {pair} an operation")
 
 
-RIVALS = ("cpu eager", "torch.compile", "strict", "jax.jit")
+RIVALS = (f"{rival_device()} eager", "torch.compile", "strict", "jax.jit")
 
 
 def _ratio(seconds: dict[str, float], rival: str) -> float | None:
@@ -85,4 +90,8 @@ def _plot(programs: dict[str, dict[str, float]]) -> None:
     axes.set_ylabel("Fused is this many times as fast")
     axes.legend()
     figure.tight_layout()
-    figure.savefig(FOLDER / "results.png", dpi=110)
+    figure.savefig(FOLDER / f"{_stem()}.png", dpi=110)
+
+
+def _stem() -> str:
+    return "results" if rival_device() == "cpu" else f"results-{rival_device()}"

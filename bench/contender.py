@@ -6,6 +6,8 @@ GPT and a chain over a million numbers then take 0.8 of their time), and the Ope
 one go on spinning while the next one is measured. Here each has a process, as for its user, and
 they take turns, so that noise from outside hits all alike.
 
+With ``DEVICE=gpu`` they are on an NVIDIA GPU, the device and PyTorch's own; else on the CPU.
+
 Run as ``python -m bench.contender PROGRAM NAME`` this is one contender: it says how many seconds
 its first step took, and for each line that it is sent it runs a turn and answers with the seconds
 of its steps, as JSON.
@@ -13,6 +15,7 @@ of its steps, as JSON.
 
 from __future__ import annotations
 
+import os
 import statistics
 import sys
 import time
@@ -32,12 +35,38 @@ another's data, and the machine is not its own."""
 STEPS, TURN_SECONDS = 5, 0.1
 """What a turn that counts has at least."""
 ROUNDS = 12
+RIVAL_DEVICES = {"cpu": "cpu", "gpu": "cuda"}
+OURS = ("strict", "fused", "compiled", "graph")
+
+
+def rival_device() -> str:
+    """PyTorch's own device beside ours: ``cpu``, or ``cuda`` with ``DEVICE=gpu``."""
+    device = os.environ.get("DEVICE", "cpu")
+    if device not in RIVAL_DEVICES:
+        raise ValueError(f"DEVICE is one of {', '.join(RIVAL_DEVICES)}, and not {device}")
+    return RIVAL_DEVICES[device]
+
+
+def environment_of(name: str) -> dict[str, str]:
+    """The variables of a contender's process.
+
+    On a GPU they share its memory, which the first to start would take; and PyTorch has one
+    accelerator a process, which is CUDA's in those of its own contenders.
+    """
+    if rival_device() == "cpu":
+        return dict(os.environ)
+    autoload = "1" if name in OURS else "0"
+    return os.environ | {
+        "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+        "TORCH_DEVICE_BACKEND_AUTOLOAD": autoload,
+        "FUSE_AUTOLOAD": autoload,
+    }
 
 
 def turns(program: str, names: Sequence[str], rounds: int = ROUNDS) -> dict[str, Any]:
     """Median seconds a step of each contender, and what Fused compiled and ran on the host.
 
-    ``names`` are "cpu eager", "torch.compile", "strict", "fused", "compiled",
+    ``names`` are "cpu eager" or "cuda eager", "torch.compile", "strict", "fused", "compiled",
     "graph" or "jax.jit".
     ``first`` are the seconds of each one's first step, compilers included.
     """
@@ -45,7 +74,9 @@ def turns(program: str, names: Sequence[str], rounds: int = ROUNDS) -> dict[str,
     contenders, first = {}, {}
     with ExitStack() as stack:
         for name in names:
-            process = stack.enter_context(started("bench.contender", program, name))
+            process = stack.enter_context(
+                started("bench.contender", program, name, environment=environment_of(name))
+            )
             contenders[name], first[name] = process, answered(process)
         for _ in range(rounds):
             for name, process in contenders.items():
@@ -63,14 +94,22 @@ def _step(program: str, name: str) -> Step:
     build = {found.name: found for found in PROGRAMS}[program].build
     if name == "jax.jit":
         return HANDWRITTEN[program]()
-    if name in ("strict", "fused", "compiled", "graph"):
-        torch.tpu.init()
+    if name in OURS:
+        _check_platform()
         _fuse().set_mode("strict" if name == "strict" else "fused")
         step = build("tpu")
         ways = {"compiled": torch.compile, "graph": graphed}
         return ways[name](step) if name in ways else step
-    step = build("cpu")
+    step = build(rival_device())
     return torch.compile(step) if name == "torch.compile" else step
+
+
+def _check_platform() -> None:
+    """Start the device; on the CPU nothing would be compared with a GPU."""
+    torch.tpu.init()
+    found = torch.tpu.get_device_name()
+    if rival_device() == "cuda" and found == "cpu":
+        raise RuntimeError("DEVICE=gpu, and JAX found no GPU: fuse doctor says what is missing")
 
 
 def _fuse() -> Any:

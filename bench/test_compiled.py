@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from bench.contender import turns
+from bench.contender import rival_device, turns
 from bench.programs import PROGRAMS, Program
 
 TARGET = Path(__file__).parent / "compiled.json"
-RIVALS = ("fused", "cpu eager", "torch.compile")
+RIVALS = ("fused", f"{rival_device()} eager", "torch.compile")
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def ratios() -> Iterator[dict[str, Any]]:
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 def test_compiled(program: Program, ratios: dict[str, Any]) -> None:
-    names = ["compiled", "fused", "cpu eager"]
+    names = ["compiled", "fused", f"{rival_device()} eager"]
     names += ["torch.compile"] if program.compilable else []
     found = turns(program.name, names)
     seconds, first = found["seconds"], found["first"]

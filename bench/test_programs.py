@@ -1,4 +1,4 @@
-"""Strict against Fused against PyTorch CPU eager, ``torch.compile`` and hand-written JAX."""
+"""Strict against Fused against PyTorch's own eager, ``torch.compile`` and hand-written JAX."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 import fuse
-from bench.contender import turns, warm_up
+from bench.contender import rival_device, turns, warm_up
 from bench.handwritten import HANDWRITTEN
 from bench.programs import PROGRAMS, Program
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 def test_program(program: Program, benchmark: Any, results: dict[str, Any]) -> None:
-    names = ["cpu eager", "strict", "fused"]
+    names = [f"{rival_device()} eager", "strict", "fused"]
     names += ["torch.compile"] if program.compilable else []
     names += ["jax.jit"] if program.name in HANDWRITTEN else []
     found = turns(program.name, names)

@@ -14,7 +14,7 @@ import sysconfig
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
 
@@ -24,6 +24,8 @@ import fuse
 from fuse import config
 from fuse.cache.errors import CacheTrustError
 from fuse.cache.permissions import private_folder
+from fuse.commands.doctor_gpu import gpu
+from fuse.commands.finding import Finding
 from fuse.device import lazy
 from fuse.device.core import CORE
 from fuse.errors import FuseError
@@ -33,20 +35,6 @@ from fuse.versions import DISTRIBUTION, numbers
 PYTHON = (3, 11)
 COMPILER_SECONDS = 60.0
 FREE_BYTES = 1 << 30
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One line of the report; ``hint`` says what to do where it is not in order."""
-
-    what: str
-    value: str
-    ok: bool = True
-    hint: str = ""
-
-    def __str__(self) -> str:
-        line = f"{'ok ' if self.ok else 'BAD'}  {self.what:<15}{self.value}"
-        return line if self.ok else f"{line}\n     hint: {self.hint}"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -268,6 +256,7 @@ CHECKS: tuple[Callable[[], list[Finding]], ...] = (
     native_libraries,
     settings,
     folders,
+    gpu,
     devices,
     dispatch,
 )
