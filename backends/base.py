@@ -200,6 +200,10 @@ class Backend(ABC):
         """Bytes that one device may use: the host's memory, where it has none of its own."""
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
+    def memory_in_use(self, device: int) -> int | None:
+        """Bytes of a device's memory that are taken, where the runtime counts them."""
+        return None
+
     def collector(self) -> tuple[Callable[..., object], Callable[[], object]] | None:
         """The function among ``gc.callbacks`` that is the runtime's, and the one it calls.
 

@@ -139,6 +139,9 @@ class AcceleratorBackend(XlaBackend):
     def memory_bytes(self, device: int) -> int:
         return self.memory.total
 
+    def memory_in_use(self, device: int) -> int:
+        return self.memory.taken
+
     def _held(self, place: Any) -> DeviceArray:
         return DeviceArray(place, self.memory)
 

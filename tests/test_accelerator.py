@@ -158,7 +158,7 @@ def fill(make):
             kept.append(make(number))
             torch.tpu.synchronize()
     except torch.OutOfMemoryError as error:
-        print(len(kept), str(error).splitlines()[0][:40])
+        print(len(kept), ":".join(str(error).splitlines()[0].split(":")[:3]))
     else:
         print("never full")
 fill(lambda number: torch.ones(1 << 20, device="tpu") * number)
@@ -182,9 +182,11 @@ print((torch.ones(1 << 20, device="tpu") + 1).sum().item())
 def test_memory_that_runs_out_is_pytorchs_own_error() -> None:
     printed = run(FULL, **SETTINGS).splitlines()
     assert printed == [
-        "17 tpu out of memory: running a chunk faile",
+        "17 tpu out of memory: tried to allocate 4.00 MiB; 64.00 MiB of 64.00 MiB are in use: "
+        "running a chunk failed",
         "[0.0, 1.0, 2.0]",
-        "12 tpu out of memory: copying to the device",
+        "12 tpu out of memory: tried to allocate 4.96 MiB; 59.51 MiB of 64.00 MiB are in use: "
+        "copying to the device failed",
         "[0.0, 1.0, 2.0]",
         "tpu out of memory: tried to allocate 128.00 MiB; 0 bytes of 64.00 MiB are in use.",
         "2097152.0",

@@ -147,6 +147,10 @@ class XlaBackend(Backend):
         known = self.devices[device].memory_stats() or {}
         return int(known.get("bytes_limit") or super().memory_bytes(device))
 
+    def memory_in_use(self, device: int) -> int | None:  # noqa: D102
+        known = self.devices[device].memory_stats() or {}
+        return int(known["bytes_in_use"]) if "bytes_in_use" in known else None
+
     def has_rule(self, overload: str) -> bool:  # noqa: D102
         return overload in RULES or is_function(overload)
 
