@@ -29,6 +29,7 @@ from fuse.plan.segment import (
 )
 from fuse.plan.simplify import merged
 from fuse.plan.speculation import early_start_position
+from fuse.plan.unread import without_unread
 from fuse.trace.borders import Borders
 from fuse.trace.node import Leaf, Node, Trace
 from fuse.trace.signature import tokens
@@ -89,9 +90,15 @@ def prepared(trace: Trace, live: tuple[int, ...], device: Borders) -> tuple[Node
     Without what is dead and what is computed twice: a stored plan counts in these.
     """
     draft = Draft(trace, live, (), device, nodes=trace.nodes)
+    forget_unread(draft)
     remove_dead(draft)
     merge_common(draft)
     return draft.nodes
+
+
+def forget_unread(draft: Draft) -> None:
+    """Let no operation wait for, or keep, an operand that it takes for its shape alone."""
+    draft.nodes = without_unread(draft.nodes)
 
 
 def remove_dead(draft: Draft) -> None:
@@ -256,6 +263,7 @@ def donate(draft: Draft) -> None:
 
 
 PASSES: tuple[tuple[str, Callable[[Draft], None]], ...] = (
+    ("forget what is unread", forget_unread),
     ("remove dead code", remove_dead),
     ("merge common subexpressions", merge_common),
     ("order", order),

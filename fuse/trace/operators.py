@@ -47,6 +47,7 @@ class Operator:
             they count integers, as transformers' experts do; nor where offsets must end at a size.
         helpers_differ: its CPU kernel returns helper results of other shapes than were recorded:
             a chunk with it runs compiled only.
+        unread: tensor arguments of which it needs the sizes and the dtype alone.
         undefined_rows: its CPU kernel leaves rows undefined that are zeros on the device: it never
             runs uncompiled.
     """
@@ -66,6 +67,7 @@ class Operator:
     probed: bool = True
     helpers_differ: bool = False
     undefined_rows: bool = False
+    unread: tuple[str, ...] = ()
 
 
 Record = tuple[str, tuple[int, ...], str, tuple[str, ...], tuple[str, ...]]
@@ -155,9 +157,9 @@ OPERATORS: Final[dict[str, Operator]] = {
     "native_batch_norm": Operator(writes=(3, 4)),
     "native_dropout": Operator(draws="dropout"),
     "neg": Operator(converts_out=False),
-    "nll_loss2d_backward": Operator(numbers=("ignore_index",)),
+    "nll_loss2d_backward": Operator(numbers=("ignore_index",), unread=("self",)),
     "nll_loss2d_forward": Operator(numbers=("ignore_index",)),
-    "nll_loss_backward": Operator(numbers=("ignore_index",)),
+    "nll_loss_backward": Operator(numbers=("ignore_index",), unread=("self",)),
     "nll_loss_forward": Operator(numbers=("ignore_index",)),
     "normal": _drawn(),
     "normal_functional": _drawn(),

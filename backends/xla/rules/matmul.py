@@ -43,6 +43,7 @@ from jax import lax
 
 from fuse.backends.matmul import added, register_scaled, trilinear
 from fuse.backends.precision import of_convolutions, of_products
+from fuse.backends.xla.rules.elementwise import is_number
 from fuse.backends.xla.rules.registry import Number, RuleContext, rule
 
 Dimensions = tuple[tuple[tuple[int, ...], tuple[int, ...]], tuple[tuple[int, ...], tuple[int, ...]]]
@@ -86,11 +87,14 @@ def materialised(value: jax.Array) -> jax.Array:
     return kept
 
 
-def contract(ctx: RuleContext, x: jax.Array, y: jax.Array, dims: Dimensions) -> jax.Array:
+def contract(
+    ctx: RuleContext, x: jax.Array, y: jax.Array, dims: Dimensions, made: str | None = None
+) -> jax.Array:
     """``lax.dot_general`` in the dtype PyTorch accumulates in: half precision gives float32.
 
     ``dims`` is ``((x contracting, y contracting), (x batch, y batch))``; the result has
-    the batch, then the free dimensions of ``x``, then those of ``y``.
+    the batch, then the free dimensions of ``x``, then those of ``y``. ``made``: what half precision
+    gives instead, see ``rounded``.
     """
     if _by_library(ctx, x, y, dims):
         return _library(ctx, x, y, dims)
@@ -111,8 +115,20 @@ def contract(ctx: RuleContext, x: jax.Array, y: jax.Array, dims: Dimensions) -> 
         y,
         dims,
         precision=None if half else precision(ctx),
-        preferred_element_type=jnp.float32 if half else None,
+        preferred_element_type=(made or jnp.float32) if half else None,
     )
+
+
+def rounded(ctx: RuleContext, x: jax.Array) -> str | None:
+    """The dtype in which a product of ``x`` leaves its kernel, where that is not float32.
+
+    On a GPU it is cuBLAS's, which adds up in float32 and rounds what it writes. Asked for float32
+    it writes that, and another kernel reads and rounds it: four times the bytes of a result in
+    bfloat16, by what XLA compiles for an H100.
+    """
+    dtype = str(x.dtype)
+    same = dtype in _HALF and bool(ctx.out) and ctx.out[0].dtype == dtype
+    return dtype if same and ctx.platform.name == "gpu" else None
 
 
 def split_product(x: jax.Array, y: jax.Array, dims: Dimensions) -> jax.Array:
@@ -208,10 +224,15 @@ def lying(
     return lax.transpose(value, order), tuple(axes.index(axis) for axis in order)
 
 
-def matmul(ctx: RuleContext, x: jax.Array, y: jax.Array) -> jax.Array:
-    """Product over the last two dimensions of operands of equal rank 2 or 3."""
+def matmul(ctx: RuleContext, x: jax.Array, y: jax.Array, made: str | None = None) -> jax.Array:
+    """Product over the last two dimensions of operands of equal rank 2 or 3; see ``contract``."""
     batch = tuple(range(x.ndim - 2))
-    return contract(ctx, x, y, (((x.ndim - 1,), (y.ndim - 2,)), (batch, batch)))
+    return contract(ctx, x, y, (((x.ndim - 1,), (y.ndim - 2,)), (batch, batch)), made)
+
+
+def _product(ctx: RuleContext, x: jax.Array, y: jax.Array) -> jax.Array:
+    """The same, rounded where that is the kernel's to do."""
+    return matmul(ctx, x, y, rounded(ctx, x))
 
 
 def _scaled(value: jax.Array, factor: Number) -> jax.Array:
@@ -225,10 +246,12 @@ def _add(
     ctx: RuleContext, base: jax.Array, product: jax.Array, beta: Number, alpha: Number
 ) -> jax.Array:
     """``beta * base + alpha * product``; a zero ``beta`` ignores NaN and infinity in ``base``."""
+    if not all(is_number(factor) and factor in (0, 1) for factor in (beta, alpha)):
+        product = ctx.widened(product)
     product = _scaled(product, alpha)
     if not isinstance(beta, jax.Array) and beta == 0:
         return product
-    base = ctx.widened(base).astype(product.dtype)
+    base = base.astype(product.dtype)
     scaled = _scaled(base, beta)
     if isinstance(beta, jax.Array):
         scaled = jnp.where(beta == 0, jnp.zeros((), scaled.dtype), scaled)
@@ -237,7 +260,7 @@ def _add(
 
 @rule("mm", "bmm", "mm.dtype", "bmm.dtype")
 def _mm(ctx: RuleContext, x: jax.Array, y: jax.Array, *_dtype: str) -> jax.Array:
-    return matmul(ctx, x, y)
+    return _product(ctx, x, y)
 
 
 @rule("_int_mm")
@@ -278,7 +301,7 @@ def _summed_product(ctx: RuleContext, x: jax.Array, y: jax.Array) -> jax.Array:
     return contract(ctx, x, y, (((0, 2), (0, 1)), ((), ())))
 
 
-_addmm = added(matmul, _add)
+_addmm = added(_product, _add)
 rule("addmm", "baddbmm", "addmm.dtype", "baddbmm.dtype")(_addmm)
 rule("addmv")(added(_mv, _add))
 rule("addbmm")(added(_summed_product, _add))
