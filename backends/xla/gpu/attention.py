@@ -156,7 +156,7 @@ def _called(
     order = (0, 2, 1, 3) if asked.heads_inside else (0, 1, 2, 3)
     wide = [query, asked.key, asked.value] if backward else [query]
     results = [jax.ShapeDtypeStruct(one.shape, query.dtype) for one in wide]
-    layouts = [order] * len(wide)
+    layouts: list[tuple[int, ...]] = [order] * len(wide)
     if sums is not None:
         results.append(jax.ShapeDtypeStruct(sums, np.float32))
         layouts.append(tuple(range(len(sums))))
