@@ -12,13 +12,12 @@ from typing import Any
 import numpy as np
 import torch
 from vllm.distributed import get_pp_group
-from vllm.forward_context import set_forward_context
 from vllm.v1.outputs import SamplerOutput
 from vllm.v1.utils import CpuGpuBuffer
 from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 from vllm.v1.worker.utils import bind_kv_cache
 
-from fuse.integrations.vllm import attention, sampling
+from fuse.integrations.vllm import attention, sampling, warm_up
 from fuse.integrations.vllm.buckets import Shape
 
 HOST = torch.device("cpu")
@@ -145,6 +144,7 @@ class TpuModelRunner(GPUModelRunner):
         """As vLLM does; what a grammar forbids is masked on the device."""
         state = self.execute_model_state
         if grammar_output is not None and state is not None:
+            self._sync_device()
             logits = self._masked(grammar_output, state.logits)
             self.execute_model_state = state._replace(logits=logits)
         return super().sample_tokens(None)
@@ -161,6 +161,9 @@ class TpuModelRunner(GPUModelRunner):
         texts = self.input_batch.num_reqs
         if not sampling.on_device(metadata):
             return self.host_sampler(logits=logits.cpu()[:texts], sampling_metadata=metadata)
+        if not metadata.all_greedy:
+            # Drawing is a program of its own: else there were one for each shape of the model's.
+            self._sync_device()
         there = sampling.padded(metadata, len(logits), self.vocabulary)
         return sampling.to_host(self.sampler(logits=logits, sampling_metadata=there), texts)
 
@@ -168,26 +171,14 @@ class TpuModelRunner(GPUModelRunner):
 
     @torch.inference_mode()
     def warm_up(self) -> int:
-        """Run a step of every shape, of padding alone; return how many there are."""
-        shapes = list(self.buckets.all())
-        for shape in shapes:
-            self._run_padding(shape)
+        """Run a step of every shape that the server can need; return how many there are."""
+        groups = len(self.kv_cache_config.kv_cache_groups)
+        shapes = set()
+        # What loading has left open is no part of the first step.
+        self._sync_device()
+        for shape, step in warm_up.steps(self.buckets, groups, []):
+            shapes.add(shape)
+            self.execute_model(step)
+            self.sample_tokens(None)
+            self.execute_model(warm_up.finished(step))
         return len(shapes)
-
-    def _run_padding(self, shape: Shape) -> None:
-        rows = self._send(shape, 0, np.zeros(0, np.int32))
-        nothing = np.zeros(0, np.int32)
-        host = attention.host_batch(
-            shape,
-            np.zeros(1, np.int32),
-            nothing,
-            np.zeros((0, shape.pages), np.int32),
-            nothing,
-        )
-        batch = attention.on_device(shape, host)
-        layers = {name: batch for group in self.attn_groups for one in group for name in one.layer_names}
-        with set_forward_context(layers, self.vllm_config, num_tokens=shape.tokens):
-            hidden = self._model_forward()
-        logits = self.model.compute_logits(hidden[rows])
-        metadata = self.input_batch._make_sampling_metadata()
-        self.sampler(logits=logits, sampling_metadata=metadata).sampled_token_ids.cpu()

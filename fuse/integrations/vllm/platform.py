@@ -115,6 +115,8 @@ class TpuPlatform(Platform):
             compilation.ir_enable_torch_wrap = False
         if vllm_config.lora_config is not None:
             compilation.mode = CompilationMode.NONE
+        # A server's shapes are few and run before its first request: nothing is to be tried out.
+        os.environ.setdefault("FUSE_TIER", "compiled")
         # Workers are started anew: the device's threads do not survive a fork.
         os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "spawn"
 
