@@ -143,8 +143,9 @@ class TpuModelRunner(GPUModelRunner):
     def sample_tokens(self, grammar_output: Any) -> Any:
         """As vLLM does; what a grammar forbids is masked on the device."""
         state = self.execute_model_state
+        # What draws tokens is a program of its own: else there were one for every shape of a step.
+        self._sync_device()
         if grammar_output is not None and state is not None:
-            self._sync_device()
             logits = self._masked(grammar_output, state.logits)
             self.execute_model_state = state._replace(logits=logits)
         return super().sample_tokens(None)
@@ -161,9 +162,6 @@ class TpuModelRunner(GPUModelRunner):
         texts = self.input_batch.num_reqs
         if not sampling.on_device(metadata):
             return self.host_sampler(logits=logits.cpu()[:texts], sampling_metadata=metadata)
-        if not metadata.all_greedy:
-            # Drawing is a program of its own: else there were one for each shape of the model's.
-            self._sync_device()
         there = sampling.padded(metadata, len(logits), self.vocabulary)
         return sampling.to_host(self.sampler(logits=logits, sampling_metadata=there), texts)
 

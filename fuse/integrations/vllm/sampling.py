@@ -65,7 +65,8 @@ class DeviceSampler(Sampler):
             token_ids: ``[rows]``: the drawn ones.
         """
         best, indices = torch.topk(logprobs, num_logprobs, dim=-1)
-        drawn = token_ids[:, None]
+        # Of a prompt, whose probabilities are asked for, the tokens are the host's.
+        drawn = token_ids.to(logprobs.device)[:, None]
         own = logprobs.gather(-1, drawn)
         return LogprobsTensors(
             torch.cat((drawn, indices), dim=1).to(torch.int32),
