@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import torch
+from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
     GPT2Config,
@@ -65,4 +67,19 @@ def save(architecture: str, folder: Path, seed: int = 0, **changes: int) -> Path
                 parameter.mul_(4)
     model.save_pretrained(folder)
     words.save_pretrained(folder)
+    return folder
+
+
+def save_adapter(folder: Path, rank: int = 8) -> Path:
+    """A LoRA adapter of the small Llama's query projections, as PEFT writes one."""
+    generator = torch.Generator().manual_seed(1)
+    tensors = {}
+    for layer in range(SIZES["num_hidden_layers"]):
+        name = f"base_model.model.model.layers.{layer}.self_attn.q_proj"
+        tensors[f"{name}.lora_A.weight"] = torch.randn(rank, 128, generator=generator)
+        tensors[f"{name}.lora_B.weight"] = torch.randn(128, rank, generator=generator) / 4
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(tensors, folder / "adapter_model.safetensors")
+    settings = {"peft_type": "LORA", "r": rank, "lora_alpha": 16, "target_modules": ["q_proj"]}
+    (folder / "adapter_config.json").write_text(json.dumps({**settings, "bias": "none"}))
     return folder

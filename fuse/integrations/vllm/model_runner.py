@@ -85,6 +85,22 @@ class TpuModelRunner(GPUModelRunner):
     def profile_run(self, randomize_inputs: bool = False) -> None:
         """Nothing: how much memory a step needs is not measured ahead."""
 
+    def load_lora_model(self, model: Any, vllm_config: Any, device: torch.device) -> Any:
+        """Adapters are the device's, as the model is."""
+        return super().load_lora_model(model, vllm_config, self.accelerator)
+
+    def _set_active_loras(
+        self, prompt_lora_mapping: Any, token_lora_mapping: Any, *args: Any, **kwargs: Any
+    ) -> None:
+        tokens, texts = len(token_lora_mapping), len(prompt_lora_mapping)
+        shape = self.buckets.shape(tokens, 1 if tokens == texts else 2, 1)
+        super()._set_active_loras(
+            (*prompt_lora_mapping, *[0] * (shape.rows - texts)),
+            (*token_lora_mapping, *[0] * (shape.tokens - tokens)),
+            *args,
+            **kwargs,
+        )
+
     def _sync_device(self) -> None:
         torch.get_device_module("tpu").synchronize()
 
@@ -174,7 +190,7 @@ class TpuModelRunner(GPUModelRunner):
         shapes = set()
         # What loading has left open is no part of the first step.
         self._sync_device()
-        for shape, step in warm_up.steps(self.buckets, groups, []):
+        for shape, step in warm_up.steps(self.buckets, groups):
             shapes.add(shape)
             self.execute_model(step)
             self.sample_tokens(None)

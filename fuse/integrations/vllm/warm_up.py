@@ -20,7 +20,7 @@ DRAWN = SamplingParams(temperature=1.0, top_k=2, top_p=0.9)
 """What two requests may ask for whose steps are different programs."""
 
 
-def steps(buckets: Buckets, groups: int, loras: list[Any]) -> Iterator[tuple[Shape, Any]]:
+def steps(buckets: Buckets, groups: int) -> Iterator[tuple[Shape, Any]]:
     """Every shape, and a step of it as vLLM's scheduler writes it down.
 
     Drawing tokens is a program of its own, of which the number of texts is all that it knows: it
@@ -29,7 +29,6 @@ def steps(buckets: Buckets, groups: int, loras: list[Any]) -> Iterator[tuple[Sha
     Args:
         buckets: the shapes.
         groups: of layers whose caches have tables of their own.
-        loras: adapters that texts may ask for; each step has one of them in all its texts.
     """
     drawn: set[int] = set()
     for shape in buckets.all():
@@ -39,8 +38,7 @@ def steps(buckets: Buckets, groups: int, loras: list[Any]) -> Iterator[tuple[Sha
         ways = [LIKELIEST] if shape.rows in drawn else [LIKELIEST, DRAWN]
         drawn.add(shape.rows)
         for way in ways:
-            for lora in loras or [None]:
-                yield shape, _scheduled(texts, buckets, groups, way, lora)
+            yield shape, _scheduled(texts, buckets, groups, way)
 
 
 def texts_of(buckets: Buckets, shape: Shape) -> list[tuple[int, int]] | None:
@@ -62,7 +60,7 @@ def texts_of(buckets: Buckets, shape: Shape) -> list[tuple[int, int]] | None:
 
 
 def _scheduled(
-    texts: list[tuple[int, int]], buckets: Buckets, groups: int, way: SamplingParams, lora: Any
+    texts: list[tuple[int, int]], buckets: Buckets, groups: int, way: SamplingParams
 ) -> Any:
     names = [f"warm-up {number}" for number in range(len(texts))]
     requests = [
@@ -74,7 +72,7 @@ def _scheduled(
             pooling_params=None,
             block_ids=([0] * -(-(before + count) // buckets.page),) * groups,
             num_computed_tokens=before,
-            lora_request=lora,
+            lora_request=None,
         )
         for name, (before, count) in zip(names, texts, strict=True)
     ]
