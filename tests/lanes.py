@@ -30,7 +30,7 @@ CHOICES = ("home", "other", *LANES)
 FOLDERS = ("device", "programs", "compile")
 PAGES = ("kernels/test_pages.py",)
 """Beside them: examples of the documents."""
-OWN = ("clients",)
+OWN = ("clients", "vllm")
 """Folders whose tests set their settings themselves."""
 HERE = Path(__file__).parent
 

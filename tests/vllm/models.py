@@ -1,4 +1,4 @@
-"""Small models of three architectures with random weights, and a tokenizer, saved as vLLM reads them."""
+"""Small models of three architectures with random weights, and a tokenizer, as vLLM reads them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A program of vLLM's user, in a process of its own: texts in, tokens out, as JSON.
 
-``python -m tests.vllm.program JOB RESULT``. A job has the model's folder, the options of ``LLM``, and
-calls, each of prompts and of what ``SamplingParams`` is given.
+``python -m tests.vllm.program JOB RESULT``. A job has the model's folder, the options of ``LLM``,
+and calls, each of prompts and of what ``SamplingParams`` is given.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """vLLM on the device: its platform, worker and attention, of which vLLM loads what it needs.
 
 ``register`` is the entry point of the group ``vllm.platform_plugins``. Only vLLM imports the other
-files of this folder, but ``buckets`` and ``paged_attention``, which know nothing of it.
+files of this folder, but ``buckets``, ``batch`` and ``paged_attention``, which know nothing of it.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ from vllm.lora.punica_wrapper.punica_cpu import PunicaWrapperCPU
 class LoraProducts(PunicaWrapperCPU):
     """vLLM's products in PyTorch's operators; which adapter a token has is data, not a program.
 
-    Each token takes the matrices of its adapter. One without an adapter has the number -1, which as an
-    index is the last adapter's: its product is set to zero.
+    Each token takes the matrices of its adapter. One without an adapter has the number -1, which as
+    an index is the last adapter's: its product is set to zero.
     """
 
     def update_metadata(

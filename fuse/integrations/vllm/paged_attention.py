@@ -1,8 +1,9 @@
-"""Attention over a cache in pages, in PyTorch's operators: what a page holds, how it is written and read.
+"""Attention over a cache in pages, in PyTorch's operators.
 
-A page is ``[tokens, heads, 2, size]``: of each key/value head its key, then its value, as the ragged
-paged attention kernels of TPUs have them. So a token is one row of the cache: one write puts keys
-and values, one gather reads both. Page 0 belongs to nobody, and takes what padded tokens write.
+A page is ``[tokens, heads, 2, size]``: of each key/value head its key, then its value, as the
+ragged paged attention kernels of TPUs have them. So a token is one row of the cache: one write puts
+keys and values, one gather reads both. Page 0 belongs to nobody, and takes what padded tokens
+write.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ def write(pages: torch.Tensor, slots: torch.Tensor, key: torch.Tensor, value: to
 
     Args:
         pages: ``[pages, tokens, heads, 2, size]``, contiguous.
-        slots: ``[T]`` of an integer dtype: the page's number times its tokens, plus the place in it.
+        slots: ``[T]``, integers: the page's number times its tokens, plus the place in it.
         key: ``[T, heads, size]``.
         value: the same.
     """

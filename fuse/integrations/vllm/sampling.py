@@ -39,9 +39,10 @@ class DeviceSampler(Sampler):
         temperature = sampling_metadata.temperature
         greedy = temperature < GREEDY
         logits = logits / torch.where(greedy, 1.0, temperature)[:, None]
-        logits = apply_top_k_top_p_pytorch(
-            logits, sampling_metadata.top_k, sampling_metadata.top_p
-        )
+        if sampling_metadata.top_k is not None:
+            logits = apply_top_k_top_p_pytorch(
+                logits, sampling_metadata.top_k, sampling_metadata.top_p
+            )
         noise = torch.empty_like(logits).exponential_()
         drawn = (logits.softmax(dim=-1) / noise).argmax(dim=-1)
         tokens = torch.where(greedy, likeliest, drawn)
@@ -97,9 +98,10 @@ def _asked(processor: Any) -> bool:
 
 
 def padded(metadata: Any, rows: int, vocabulary: int) -> Any:
-    """The metadata with tensors of ``rows`` on the device; all that is asked for if anything is.
+    """The metadata with tensors of ``rows`` on the device.
 
-    So there are two programs for each number of rows: the likeliest token, and all others.
+    There are three programs for each number of rows: the likeliest token, one drawn of all, one
+    drawn of the likeliest (top-k and top-p; sorting is what it takes).
 
     Args:
         metadata: vLLM's, of which ``on_device`` is true.
@@ -108,19 +110,22 @@ def padded(metadata: Any, rows: int, vocabulary: int) -> Any:
     """
     if metadata.all_greedy:
         return metadata
-    values = np.empty((3, rows), np.float32)
-    for value, given, neutral in zip(
+    narrowed = metadata.top_k is not None or metadata.top_p is not None
+    values = np.empty((3 if narrowed else 1, rows), np.float32)
+    asked = zip(
         values,
         (metadata.temperature, metadata.top_k, metadata.top_p),
         (0.0, vocabulary, 1.0),
-        strict=True,
-    ):
+        strict=False,
+    )
+    for value, given, neutral in asked:
         value[:] = neutral
         if given is not None:
             value[: len(given)] = given.numpy()
-    temperature, top_k, top_p = torch.from_numpy(values).to("tpu").unbind()
+    temperature, *others = torch.from_numpy(values).to("tpu").unbind()
+    top_k, top_p = (others[0].int(), others[1]) if narrowed else (None, None)
     return dataclasses.replace(
-        metadata, temperature=temperature, top_k=top_k.int(), top_p=top_p, all_random=False
+        metadata, temperature=temperature, top_k=top_k, top_p=top_p, all_random=False
     )
 
 

@@ -1,4 +1,4 @@
-"""The steps that a server runs before its first request: one of every shape, as vLLM would ask for it.
+"""The steps that a server runs before its first request: one of every shape, as vLLM asks for it.
 
 Their texts lie in page 0, which is nobody's. They go the whole way of a step, so that what is
 compiled for them is what requests need.
@@ -16,8 +16,12 @@ from vllm.v1.core.sched.output import NewRequestData, SchedulerOutput
 from fuse.integrations.vllm.buckets import Buckets, Shape
 
 LIKELIEST = SamplingParams(temperature=0.0)
-DRAWN = SamplingParams(temperature=1.0, top_k=2, top_p=0.9)
-"""What two requests may ask for whose steps are different programs."""
+WAYS = (
+    LIKELIEST,
+    SamplingParams(temperature=1.0),
+    SamplingParams(temperature=1.0, top_k=2, top_p=0.9),
+)
+"""What requests may ask for whose tokens are drawn by different programs."""
 
 
 def steps(buckets: Buckets, groups: int) -> Iterator[tuple[Shape, Any]]:
@@ -35,14 +39,14 @@ def steps(buckets: Buckets, groups: int) -> Iterator[tuple[Shape, Any]]:
         texts = texts_of(buckets, shape)
         if texts is None:
             continue
-        ways = [LIKELIEST] if shape.rows in drawn else [LIKELIEST, DRAWN]
+        ways = (LIKELIEST,) if shape.rows in drawn else WAYS
         drawn.add(shape.rows)
         for way in ways:
             yield shape, _scheduled(texts, buckets, groups, way)
 
 
 def texts_of(buckets: Buckets, shape: Shape) -> list[tuple[int, int]] | None:
-    """Texts whose step has this shape: the tokens computed before, and in it; None if there are none.
+    """Texts whose step has this shape: their tokens before it, and in it; None if there are none.
 
     Args:
         buckets: the shapes.
@@ -79,9 +83,7 @@ def _scheduled(
     return dataclasses.replace(
         SchedulerOutput.make_empty(),
         scheduled_new_reqs=requests,
-        num_scheduled_tokens={
-            name: count for name, (_, count) in zip(names, texts, strict=True)
-        },
+        num_scheduled_tokens={name: count for name, (_, count) in zip(names, texts, strict=True)},
         total_num_scheduled_tokens=sum(count for _, count in texts),
         finished_req_ids=set(),
     )
