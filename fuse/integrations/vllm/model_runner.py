@@ -29,13 +29,14 @@ class TpuModelRunner(GPUModelRunner):
     def __init__(self, vllm_config: Any, device: torch.device) -> None:
         # vLLM's buffers of a step are the host's: there they are filled, and never read elsewhere.
         super().__init__(vllm_config, HOST)
+        self.execute_model_state: Any = None
         self.accelerator = device
         self.buckets = attention.buckets_of(vllm_config)
         self.vocabulary = self.model_config.get_vocab_size()
-        self.host_sampler = self.sampler
-        self.sampler = sampling.DeviceSampler(logprobs_mode=self.model_config.logprobs_mode)
+        self.host_sampler: Any = self.sampler
+        self.sampler: Any = sampling.DeviceSampler(logprobs_mode=self.model_config.logprobs_mode)
         self._one_copy_of_buffers()
-        self._inputs: tuple[torch.Tensor, torch.Tensor] | None = None
+        self._inputs: tuple[torch.Tensor, ...] | None = None
 
     def _one_copy_of_buffers(self) -> None:
         batch = self.input_batch
@@ -125,9 +126,10 @@ class TpuModelRunner(GPUModelRunner):
         packed[shape.tokens : shape.tokens + tokens] = self.positions.numpy()[:tokens]
         packed[2 * shape.tokens : 2 * shape.tokens + len(last)] = last
         there = torch.from_numpy(packed).to(self.accelerator)
-        ids, positions, rows = there.split([shape.tokens, shape.tokens, shape.rows])
-        self._inputs = (ids, positions)
-        return rows
+        parts: tuple[torch.Tensor, ...]
+        parts = there.split([shape.tokens, shape.tokens, shape.rows])
+        self._inputs = parts[:2]
+        return parts[2]
 
     def _determine_batch_execution_and_padding(
         self, num_tokens: int, *args: Any, max_num_scheduled_tokens: int, **kwargs: Any
