@@ -19,6 +19,8 @@ from fuse.backends.functions import Named, Program
 from fuse.backends.xla.canonical import canonical
 
 _WIDE: Final = frozenset({"int64", "uint64", "float64", "complex128"})
+_PALLAS: Final = frozenset({"pallas_call", "mpmd_map"})
+"""What ``pl.pallas_call`` and ``pl.kernel`` are in a jaxpr."""
 _CODE_DIGITS: Final = 32  # of SHA-256: no two programs meet by chance
 KERNELS: Final = [
     export.DisabledSafetyCheck.custom_call(name)
@@ -133,12 +135,12 @@ def _on_host(constant: jax.Array) -> jax.Array | np.ndarray:
 def interpreted(jaxpr: core.Jaxpr) -> core.Jaxpr:
     """The jaxpr with its Pallas kernels, inner ones too, run by Pallas's interpreter.
 
-    ``pallas_call`` has no kernel for the CPU, and raises there without ``interpret=True``.
+    They have no kernel for the CPU, and raise there without ``interpret=True``.
     """
     equations = []
     for equation in jaxpr.eqns:
         params = {name: _within(value) for name, value in equation.params.items()}
-        if equation.primitive.name == "pallas_call" and not params["interpret"]:
+        if equation.primitive.name in _PALLAS and not params["interpret"]:
             params["interpret"] = True
         equations.append(equation.replace(params=params))
     found: core.Jaxpr = jaxpr.replace(eqns=equations)

@@ -43,12 +43,12 @@ def jax_call(function: Callable[..., Any], /, *args: Any, **static: Any) -> Any:
         print(fuse.jax_call(jnp.sum, x, axis=1).tolist())  # [3.0, 3.0]
         ```
     """
-    return _called(hashlib.sha256(content(_inner(function)).encode()).hexdigest(), function)(
-        *args, **static
-    )
+    return called(function)(*args, **static)
 
 
-def _called(text: str, function: Callable[..., Any]) -> Kernel:
+def called(function: Callable[..., Any]) -> Kernel:
+    """The kernel that calls a function: one for all functions of the same content."""
+    text = hashlib.sha256(content(_inner(function)).encode()).hexdigest()
     return _calls.memo(text, lambda: Kernel(function, name=f"{NAMESPACE}::jax_call", text=text))
 
 

@@ -107,3 +107,8 @@ def get_pallas_mesh(*_: object, **__: object) -> Any:
             hint="torch.distributed.device_mesh.init_device_mesh makes one of ranks",
         )
     )
+
+
+def get_default_pallas_mesh(process_group: Any = None) -> Any:
+    """The mesh of all ranks, whose one axis is ``rank``."""
+    return get_pallas_mesh("rank", process_group=process_group)
