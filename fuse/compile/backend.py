@@ -7,20 +7,20 @@ goes the way of all recorded operations.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch._dynamo.backends.common import aot_autograd
+from torch._functorch._aot_autograd.schemas import SerializableAOTDispatchCompiler
 
-from fuse.compile import interface
+from fuse.compile import artifacts, interface
 from fuse.compile.flex_attention import written_out
 from fuse.compile.graph import Kind
 from fuse.compile.partition import partition
-from fuse.compile.stages import staged
+from fuse.compile.saved import SavedGraph
 from fuse.device.inductor import touches_device
-from fuse.errors import UnsupportedError, describe
-from fuse.trace.source import user_line
 
 interface.register()
 
@@ -42,29 +42,36 @@ def tpu(
     """
     if not touches_device(module, inputs):
         return module.forward
-    if getattr(torch._functorch.config, "bundled_autograd_cache", False):
-        raise UnsupportedError(
-            describe(
-                "aot_compile saves what a compiler made, which on the tpu device is made when the "
-                "graph is called",
-                operator="torch.compile(...).aot_compile",
-                source=user_line(),
-                hint="torch.compile(...) alone: the cache keeps executables for the next process",
-            )
-        )
-    compiled: Callable[..., Any] = aot_autograd(
-        fw_compiler=_compiler(Kind.FORWARD),
-        bw_compiler=_compiler(Kind.BACKWARD),
-        inference_compiler=_compiler(Kind.INFERENCE),
-        partition_fn=partition,
-        decompositions={},
-        keep_inference_input_mutations=True,
-    )(module, inputs)
+    artifacts.note()
+    with _stored_whole():
+        compiled: Callable[..., Any] = aot_autograd(
+            fw_compiler=_compiler(Kind.FORWARD),
+            bw_compiler=_compiler(Kind.BACKWARD),
+            inference_compiler=_compiler(Kind.INFERENCE),
+            partition_fn=partition,
+            decompositions={},
+            keep_inference_input_mutations=True,
+        )(module, inputs)
     return compiled
 
 
-def _compiler(kind: Kind) -> Callable[[torch.fx.GraphModule, Sequence[Any]], Callable[..., Any]]:
-    def compiler(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-        return staged(written_out(module), kind)
+def _stored_whole() -> contextlib.AbstractContextManager[Any]:
+    """Lets AOTAutograd's cache, where it is on, store forward and backward graph in one entry.
 
-    return compiler
+    The other form of its entries names what Inductor's cache has. Both graphs are then made at
+    once, for an entry is written when a function is compiled.
+    """
+    settings: Any = torch._functorch.config
+    if not settings.enable_autograd_cache:
+        return contextlib.nullcontext()
+    whole: contextlib.AbstractContextManager[Any] = settings.patch(
+        bundled_autograd_cache=True, force_non_lazy_backward_lowering=True
+    )
+    return whole
+
+
+def _compiler(kind: Kind) -> SerializableAOTDispatchCompiler:
+    def compiler(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> SavedGraph:
+        return SavedGraph(written_out(module), kind)
+
+    return SerializableAOTDispatchCompiler(SavedGraph, compiler)

@@ -28,6 +28,7 @@ INTEGRATIONS = {
     "transformers.pipelines.base": "fuse.integrations.pipelines",
     "torch.nn.attention.flex_attention": "fuse.integrations.flex_attention",
     "torch.nested._internal.sdpa": "fuse.integrations.jagged_attention",
+    "torch._functorch._aot_autograd.autograd_cache": "fuse.integrations.cache_artifacts",
 }
 """The module that chooses a device, and ours whose ``extend(module)`` makes it know this one."""
 

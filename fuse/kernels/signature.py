@@ -97,17 +97,25 @@ def _kind(parameter: inspect.Parameter) -> str | None:
     """The schema's type of a static value: by its annotation, else by its default."""
     wanted = parameter.annotation
     if wanted is not parameter.empty and not isinstance(wanted, str):
-        parts = typing.get_args(wanted)
-        if typing.get_origin(wanted) in (typing.Union, types.UnionType):
-            inner = [part for part in parts if part is not type(None)]
-            kind = _TYPES.get(inner[0]) if len(inner) == 1 else None
-            return None if kind is None else f"{kind}?"
-        if typing.get_origin(wanted) in (tuple, list) and parts and parts[0] in (int, float):
-            return f"{_TYPES[parts[0]]}[]"
-        return _TYPES.get(wanted)
+        return kind_named(wanted)
     if parameter.default is parameter.empty:
         return None
     return kind_of(parameter.default)
+
+
+def kind_named(annotation: object) -> str | None:
+    """The schema's type of an annotation of plain values; ``None`` of any other."""
+    origin, parts = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin in (typing.Union, types.UnionType):
+        inner = [part for part in parts if part is not type(None)]
+        kind = kind_named(inner[0]) if len(inner) == 1 < len(parts) else None
+        return None if kind is None else f"{kind}?"
+    if origin is typing.Literal:
+        kinds = {kind_of(part) for part in parts}
+        return kinds.pop() if len(kinds) == 1 else None
+    if origin in (tuple, list, Sequence) and set(parts) - {Ellipsis} in ({int}, {float}):
+        return f"{_TYPES[parts[0]]}[]"
+    return _TYPES.get(annotation) if isinstance(annotation, type) else None
 
 
 def kind_of(value: object) -> str | None:

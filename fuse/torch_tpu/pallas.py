@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any
 
 from fuse.errors import UnsupportedError, describe
 from fuse.kernels import signature
 from fuse.kernels.kernel import Kernel
-
-_PLAIN: Final = (bool, int, float, str)
 
 
 class JaxOp(Kernel):
@@ -19,7 +17,9 @@ class JaxOp(Kernel):
     def __init__(self, function: Callable[..., Any], name: str, donate: Sequence[str]) -> None:
         """``donate`` names the parameters that are overwritten."""
         own = self._own = signature.read(function)
-        self._statics = {one.name for one in own.parameters.values() if one.annotation in _PLAIN}
+        self._statics = {
+            one.name for one in own.parameters.values() if signature.kind_named(one.annotation)
+        }
         tensors = [name for name in own.parameters if name not in self._statics]
 
         @functools.wraps(function)
@@ -71,9 +71,10 @@ def jax_op(
 ) -> Any:
     """Make a JAX function the operator ``name``; without ``fn``, a decorator.
 
-    Parameters annotated as ``bool``, ``int``, ``float`` or ``str`` are static; in the operator's
-    schema they are keyword-only. Unlike TorchTPU's, the operator has a gradient (``jax.vjp``),
-    ``vmap`` and symbolic sizes, and a donated tensor holds the result that took its memory.
+    Parameters annotated as ``bool``, ``int``, ``float`` or ``str``, as tuples of numbers, or as one
+    of these or ``None``, are static; in the operator's schema they are keyword-only. Unlike
+    TorchTPU's, the operator has a gradient (``jax.vjp``), ``vmap`` and symbolic sizes, and a
+    donated tensor holds the result that took its memory.
 
     Raises:
         ValueError: ``name`` is not ``namespace::name``.

@@ -1,4 +1,4 @@
-"""``fuse.torch_tpu.shim``: what launchers of kernels import of ``torch_tpu._internal``, if asked for.
+"""``fuse.torch_tpu.shim``: what launchers import of ``torch_tpu._internal``, if asked for.
 
 Helion's Pallas backend launches by private names of TorchTPU. While the shim is installed an import
 of them finds modules with those names alone, whose kernels are operations of this device. Nothing

@@ -13,8 +13,6 @@ from torch._dynamo.device_interface import get_interface_for_device
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from fuse.errors import UnsupportedError
-
 
 def test_the_backend_and_the_interface_are_known():
     assert "tpu" in list_backends(exclude_tags=())
@@ -112,10 +110,3 @@ def test_results_outlive_the_graph_and_an_emptied_cache():
     assert doubled.tolist() == [[0.0, 2.0], [4.0, 6.0]] and view.tolist() == [1.0, 2.0, 3.0]
     view.add_(1)
     assert view.tolist() == [2.0, 3.0, 4.0]
-
-
-def test_compiling_ahead_says_what_to_do_instead() -> None:
-    compiled = torch.compile(lambda x: x * 2, fullgraph=True)
-    with pytest.raises(UnsupportedError, match="aot_compile saves what a compiler made") as raised:
-        compiled.aot_compile(((torch.ones(3, device="tpu"),), {}))
-    assert "torch.compile(...) alone" in str(raised.value)
