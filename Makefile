@@ -39,6 +39,7 @@ help:
 	@echo "make smoke   install, then run a part of the tests; for PINS=constraints-newest.txt"
 	@echo "make clients train and serve with other libraries: docs/clients.md; an environment of its own"
 	@echo "make vllm    serve with vLLM: docs/vllm.md; an environment of its own"
+	@echo "make clients-tokamax  register tokamax's operators; PYTHON=python3.12, an environment of its own"
 	@echo "make targets-gpu  compile programs for GPUs, without one; an environment of its own"
 	@echo "make op-coverage  compare with PyTorch's CPU, operator by operator: docs/op-coverage.md"
 	@echo "make docs    build the documentation: open build/site/index.html"
@@ -167,6 +168,13 @@ $(VENV)/.vllm: pyproject.toml $(PINS) | $(BIN)/pip
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e .
 	$(BIN)/fuse build
 	touch $@
+# tokamax's operators, with the newest JAX, in .venv-tokamax: PYTHON=python3.12 or newer.
+clients-tokamax:
+	$(MAKE) clients-tokamax-here PINS=constraints-tokamax.txt
+.PHONY: clients-tokamax clients-tokamax-here
+clients-tokamax-here: $(VENV)/.tools
+	$(INSTALL) -e '.[tokamax]'
+	OMP_NUM_THREADS=1 $(BIN)/pytest tests/clients/newest_tokamax.py --noconftest -W default -p no:xdist
 
 # With JAX's plugin for CUDA, in .venv-targets-gpu, 3 GB more; no GPU is needed, and none is used.
 targets-gpu:

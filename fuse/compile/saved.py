@@ -39,8 +39,7 @@ class SavedGraph(OutputCode):
         self._stored: bytes | None = None
         self._call: Call | None = None
         self._boxed_call = True
-        if any(node.op == "get_attr" for node in module.graph.nodes):
-            self._call = staged(module, kind)
+        self._holds = any(node.op == "get_attr" for node in module.graph.nodes)
 
     def __call__(self, inputs: Sequence[Any]) -> Any:
         """The results on these inputs, a list, which is emptied."""
@@ -59,7 +58,7 @@ class SavedGraph(OutputCode):
         module, self._module, self._call = self._module, None, None
         if module is None:
             return
-        if any(node.op == "get_attr" for node in module.graph.nodes):
+        if self._holds:
             raise BypassAOTAutogradCache("a graph of the tpu device holds constants or graphs")
         options = Options(ops_filter=None, node_metadata_key_filter=KEPT.__contains__)
         self._stored = GraphPickler.dumps(module, options)

@@ -78,7 +78,7 @@ def test_a_kernel_is_one_operation_of_a_chunk(case: Case) -> None:
 
 
 @pytest.mark.skipif(
-    importlib.util.find_spec("libtpu") is None, reason="needs libtpu: make clients-newest has it"
+    importlib.util.find_spec("libtpu") is None, reason="needs libtpu: pip install jax[tpu]"
 )
 @pytest.mark.parametrize("target", ["v5e", "v6e"])
 @pytest.mark.parametrize("name", NAMES)

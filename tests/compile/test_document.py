@@ -15,7 +15,8 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "compile.md"
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_the_examples_run_and_print_what_they_say(tmp_path: Path):
+def test_the_examples_run_and_print_what_they_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)  # one writes a file
     examples = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
     assert len(examples) >= 4
     file = tmp_path / "examples.py"  # Dynamo reads sources

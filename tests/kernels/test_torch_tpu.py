@@ -95,6 +95,31 @@ def test_jax_op():
     torch.testing.assert_close(torch.vmap(lambda a: scaled_sum(1, a, y))(x), (x + y) * 2)
 
 
+def test_optional_plain_values_of_a_jax_op_are_static():
+    @torch.tpu.pallas.jax_op("fuse_tests::configured")
+    def configured(
+        x: jax.Array,
+        k: int,
+        lengths: jax.Array | None = None,
+        kind: str | None = None,
+        scale: float | None = None,
+        config: tuple[int, ...] | None = None,
+    ) -> tuple[jax.Array, jax.Array]:
+        assert kind in (None, "double") and (config is None or isinstance(config, tuple))
+        made = x * k * (2 if kind else 1) * (scale or 1.0) + sum(config or ())
+        return made, made if lengths is None else made + lengths
+
+    schema = str(torch.ops.fuse_tests.configured.default._schema)
+    assert "Tensor? lengths=None, *, int k, str? kind=None, float? scale=None" in schema
+    assert "int[]? config=None" in schema
+    x = torch.ones(3, device=DEVICE)
+    for _ in range(6):
+        first, second = configured(x, 3, None, kind="double", scale=0.5, config=(1, 2))
+        assert first.tolist() == second.tolist() == [6.0] * 3
+        assert configured(x, 2, x)[1].tolist() == [3.0] * 3
+    assert configured(x, 1, config=None)[0].tolist() == [1.0] * 3
+
+
 def test_jax_op_donates_and_refuses_meshes():
     def add(x, y):
         return x + y
