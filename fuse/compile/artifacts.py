@@ -35,7 +35,7 @@ class ExecutablesArtifact(CacheArtifact):
         object.__setattr__(self, "_content", content)
 
     @property
-    def content(self) -> bytes:  # type: ignore[override]
+    def content(self) -> bytes:
         """The bundle; read from the cache when it is first asked for."""
         found: bytes = self.__dict__["_content"] or _bundle()
         object.__setattr__(self, "_content", found)

@@ -77,8 +77,10 @@ class SavedGraph(OutputCode):
             raise BypassAOTAutogradCache("another version of torch-fuse stored this graph")
         mode = detect_fake_mode(list(example_inputs))
         assert mode is not None, "PyTorch loads graphs within a tracing context"
-        self._module = GraphPickler.loads(self._stored, mode)
-        self._module.recompile()
+        module = GraphPickler.loads(self._stored, mode)
+        assert isinstance(module, torch.fx.GraphModule)
+        module.recompile()
+        self._module = module
 
     def set_triton_bundle(self, triton_bundle: object) -> None:
         """There are no kernels of Triton's."""
