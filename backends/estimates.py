@@ -22,10 +22,13 @@ class Variant:
         precision: of float32 products, as ``torch.set_float32_matmul_precision``; empty for the
             one that is set.
         convolutions: of float32 convolutions, by the same names; empty for the one that is set.
+        scheduled: only as far as the compiler's schedule, of a step of several devices: see
+            ``Estimate.scheduled``.
     """
 
     precision: str = ""
     convolutions: str = ""
+    scheduled: bool = False
 
 
 AS_IT_IS = Variant()
@@ -116,6 +119,9 @@ class Estimate:
         seconds: what compiling took.
         transfers: the collectives of a joined step, in the order of their beginnings.
         step_seconds: a joined step's time: computing, and what is exposed of the transfers.
+        scheduled: no machine code was made, so cycles are what instructions take at least at the
+            machine's peaks, and what the code takes of the memory is not counted.
+        options: of the compiler, beside its defaults.
     """
 
     error: str = ""
@@ -134,6 +140,8 @@ class Estimate:
     seconds: float = 0.0
     transfers: tuple[Transfer, ...] = ()
     step_seconds: float = 0.0
+    scheduled: bool = False
+    options: Mapping[str, str | bool] = field(default_factory=dict)
 
     @property
     def kernel_cycles(self) -> int:

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from fuse.aot.data import published
 from fuse.aot.flops import of_products
 from fuse.aot.pod_text import page, text
-from fuse.backends.estimates import Estimate, Machine
+from fuse.backends.estimates import Estimate, Machine, Variant
 from fuse.device import lazy
 from fuse.distributed import joined
 from fuse.errors import FuseError, describe
@@ -28,8 +28,14 @@ LINEAR: Final = (
 """What grows by the same with each of equal layers."""
 SECONDS: Final = 3600.0
 """Processor time that the compiler may take: a layer of a large model takes it some ten seconds."""
+CYCLES: Final = (
+    "computing takes the compiler's estimated cycles; what has none is listed and counts nothing"
+)
+LEAST: Final = (
+    "no machine code was made: computing takes what instructions take at least at the published "
+    "peaks, which ranks steps and forecasts none; code takes no memory"
+)
 ASSUMES: Final = (
-    "computing takes the compiler's estimated cycles; what has none is listed and counts nothing",
     "a collective takes its bytes at the published peak of the links its group spans, and no "
     "latency; one at a time; it hides behind what the schedule puts between start and end",
     "all ranks run rank 0's program, at once; one launch a step, which the host has ready in time",
@@ -76,6 +82,7 @@ class PodReport(Page):
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data, with ``target``, ``machine``, ``assumes``, ``unestimated``,
+        ``options`` (of the compiler, beside its defaults),
         ``timeline`` (each collective's beginning, in seconds), ``temporary_bytes`` and
         ``code_bytes`` (parts of the peak), ``reads`` and ``compile_seconds``.
         """
@@ -115,7 +122,7 @@ class PodReport(Page):
             f"extrapolated to {wanted} layers from compiling {first} and {second}; the collectives "
             f"are those of {second}"
         )
-        found["assumes"] = (note, *ASSUMES)
+        found["assumes"] = (note, *other._data["assumes"])
         return PodReport(_judged(found))
 
 
@@ -125,6 +132,7 @@ def compile_pod(
     *args: Any,
     seconds: float = SECONDS,
     flops: int | None = None,
+    scheduled: bool = False,
 ) -> PodReport:
     """Run ``step(*args)`` three times in a fake run, and compile the last for a whole slice.
 
@@ -139,6 +147,8 @@ def compile_pod(
         flops: of a rank's products, for the MFU; those of the step where none are given, with what
             it computes again for the backward pass. ``products`` of the step without that is the
             model's.
+        scheduled: compile no further than the schedule, in seconds in place of minutes. Memory and
+            collectives are those of the whole; computing is a bound from below, that ranks steps.
 
     Returns:
         What the step costs; what the compiler refuses is in ``error``.
@@ -158,7 +168,8 @@ def compile_pod(
         assert report.error == "" and report.fits
         ```
     """
-    return report_of(target, _third(lambda: step(*args)), seconds, flops=flops)
+    captured = _third(lambda: step(*args))
+    return report_of(target, captured, seconds, flops=flops, scheduled=scheduled)
 
 
 def products(step: Callable[[], Any]) -> int:
@@ -188,6 +199,7 @@ def report_of(
     seconds: float = SECONDS,
     ranks: int | None = None,
     flops: int | None = None,
+    scheduled: bool = False,
 ) -> PodReport:
     """The report of a captured step; raises as ``compile_pod`` does.
 
@@ -195,7 +207,7 @@ def report_of(
     """
     opened = lazy.engine().backend.target(target, seconds)
     try:
-        estimate, _ = opened.compile(captured.program)
+        estimate, _ = opened.compile(captured.program, Variant(scheduled=scheduled))
         described = opened.describe()
     finally:
         opened.close()
@@ -210,7 +222,8 @@ def report_of(
         "error": estimate.error,
         "flops": of_products(captured.program.nodes) if flops is None else flops,
         "reads": backend.reads(),
-        "assumes": ASSUMES,
+        "options": dict(estimate.options),
+        "assumes": (LEAST if estimate.scheduled else CYCLES, *ASSUMES),
         "largest": _largest(captured.program),
         **_costs(estimate, opened.machine),
     }

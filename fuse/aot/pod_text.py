@@ -61,6 +61,8 @@ def _memory(data: dict[str, Any]) -> list[str]:
 
 def _notes(data: dict[str, Any]) -> list[str]:
     lines = ["assumes"] + [f"  {one}" for one in data["assumes"]]
+    if data["options"]:
+        lines.append("compiled by  " + ", ".join(f"{k}={v}" for k, v in data["options"].items()))
     if data["unestimated"]:
         listed = ", ".join(f"{count} {name}" for name, count in top(data["unestimated"]))
         lines.append(f"no estimate  {listed}")

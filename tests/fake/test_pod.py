@@ -18,7 +18,7 @@ from tests.targets.fakes import FakeTarget
 def reported(monkeypatch: pytest.MonkeyPatch, **estimate: Any) -> PodReport:
     """The report of a step of one product, as if the compiler had said ``estimate``."""
     target = FakeTarget()
-    monkeypatch.setattr(target, "compile", lambda step: (Estimate(**estimate), b""))
+    monkeypatch.setattr(target, "compile", lambda step, variant: (Estimate(**estimate), b""))
     monkeypatch.setattr(FakeBackend, "target", lambda self, name, seconds: target)
     with fuse.fake(ranks=2):
         x = torch.randn(64, 64, device="tpu")

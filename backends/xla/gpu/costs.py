@@ -92,7 +92,8 @@ def _of_call(one: Instruction, shapes: Mapping[str, str]) -> int:
 
 
 def _size(shape: str) -> int:
-    return sum(held.nbytes for held in hlo.arrays(shape))
+    """Bytes in the device's own memory, which is space 0: a TPU has a vector memory as well."""
+    return sum(held.nbytes for held in hlo.arrays(shape) if "S(" not in held.text)
 
 
 def _bytes(one: Instruction, inside: tuple[Instruction, ...], shapes: Mapping[str, str]) -> int:

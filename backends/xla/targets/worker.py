@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import torch
@@ -24,10 +24,25 @@ from fuse.backends.xla.platform import Platform
 from fuse.backends.xla.ranks import joined
 from fuse.backends.xla.ranks.step import Joined
 from fuse.backends.xla.rules.registry import RULES
-from fuse.backends.xla.targets import account, hlo
+from fuse.backends.xla.targets import account, hlo, schedule
 from fuse.backends.xla.targets.account import Read
 
 ERROR_LENGTH: Final = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """How a program of all devices of a target is compiled, and read.
+
+    Attributes:
+        timeline: when a program computes and sends, by a reader of costs.
+        bound: what an instruction takes at least, where no code was made.
+        options: of the compiler.
+    """
+
+    timeline: Callable[[hlo.Program, Read], Any]
+    bound: Read
+    options: Mapping[str, str | bool]
 
 
 class Compiler:
@@ -39,14 +54,14 @@ class Compiler:
         platform: Platform,
         read: Read,
         options: Mapping[str, str | bool] | None = None,
-        timeline: Callable[[hlo.Program], Any] | None = None,
+        joined: Step | None = None,
         unfinished: Sequence[str] = (),
     ) -> None:
-        """``options`` of the compiler are beside the platform's, of targets alone; ``timeline`` is
-        when a program of all devices computes and sends, where that is known. ``unfinished`` is how
-        calls begin that only a device's own host compiles: no executable with one is kept."""
+        """``options`` of the compiler are beside the platform's, of targets alone; ``joined`` is
+        what a program of all devices is compiled and read with, where that is known. ``unfinished``
+        is how calls begin that only a device's own host compiles: no executable with one is kept."""
         self.devices, self.platform, self.read = devices, platform, read
-        self.options, self.timeline = dict(options or {}), timeline
+        self.options, self.joined = dict(options or {}), joined
         self.unfinished = tuple(unfinished)
         self.decompositions = Decompositions(lambda name: name in RULES or is_function(name))
 
@@ -64,7 +79,7 @@ class Compiler:
         try:
             functions.unpack()
             if isinstance(chunk, Joined):
-                return self.compile_joined(chunk)
+                return self.compile_joined(chunk, variant.scheduled), b""
             return self.compile(chunk)
         except Exception as error:  # noqa: BLE001  (it is the answer)
             text = f"{type(error).__name__}: {error}"[:ERROR_LENGTH]
@@ -82,8 +97,11 @@ class Compiler:
             return found, b""
         return found, stored(passing, executable.serialize())
 
-    def compile_joined(self, step: Joined) -> tuple[Estimate, bytes]:
-        """The same of a step of several ranks, for all devices of the target."""
+    def compile_joined(self, step: Joined, as_scheduled: bool = False) -> Estimate:
+        """The estimate of a step of several ranks, for all devices of the target.
+
+        ``as_scheduled``: no further than the schedule; the process is of no use afterwards.
+        """
         started = time.perf_counter()
         ranks = max((1 + max(form.members, default=-1) for form in step.forms()), default=0)
         if ranks not in (0, len(self.devices)):
@@ -93,14 +111,41 @@ class Compiler:
         program = joined.lowered(
             step, self.platform, self.decompositions, self.devices, donate=True
         )
-        made = compiled(program, self.platform, self.options)
-        text = hlo.parse(str(made.as_text()))
-        found = estimate(made, text, self.read, time.perf_counter() - started)
-        if self.timeline is not None:
-            walked = self.timeline(text)
+        options = self.options | dict(self.joined.options if self.joined else {})
+        if as_scheduled and self.joined is not None:
+            found = schedule.scheduled(
+                lambda more: compiled(program, self.platform, {**options, **more})
+            )
+            text, read = found.program, self.joined.bound
+            made = of_schedule(found, read, time.perf_counter() - started)
+        else:
+            whole = compiled(program, self.platform, options)
+            text, read = hlo.parse(str(whole.as_text())), self.read
+            made = estimate(whole, text, read, time.perf_counter() - started)
+        if self.joined is not None:
+            walked = self.joined.timeline(text, read)
             transfers = tuple(walked.transfers)
-            found = replace(found, transfers=transfers, step_seconds=walked.now)
-        return found, b""
+            made = replace(made, transfers=transfers, step_seconds=walked.now)
+        return replace(made, options=options)
+
+
+def of_schedule(found: schedule.Schedule, read: Read, seconds: float) -> Estimate:
+    """What a scheduled program says of itself; ``read`` is what instructions take at least."""
+    sums = account.sums(found.program, read)
+    return Estimate(
+        cycles=sums.cycles,
+        costs=tuple(sums.costs),
+        unestimated=dict(sums.unestimated),
+        unknown_loops=sums.unknown_loops,
+        flops=sum(cost.flops for cost in sums.costs),
+        bytes_accessed=float(sum(cost.nbytes for cost in sums.costs)),
+        arguments=found.program.arguments(),
+        results=found.program.results(),
+        temporary_bytes=found.temporary_bytes,
+        alias_bytes=found.alias_bytes,
+        seconds=seconds,
+        scheduled=True,
+    )
 
 
 def _calls(program: hlo.Program, names: tuple[str, ...]) -> bool:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from jax.experimental import topologies
 
-from fuse.backends.xla.targets.worker import Compiler
-from fuse.backends.xla.tpu.costs import reader
+from fuse.backends.xla.targets.worker import Compiler, Step
+from fuse.backends.xla.tpu import costs
+from fuse.backends.xla.tpu.bound import reader
 from fuse.backends.xla.tpu.links import LINKS, Slice
 from fuse.backends.xla.tpu.platform import TpuPlatform
 from fuse.backends.xla.tpu.targets import TargetName, find
 from fuse.backends.xla.tpu.timeline import Timeline
+
+OPTIONS: Final[dict[str, str | bool]] = {"xla_enable_async_all_gather": True}
+"""Of libtpu's compiler, for a step of several devices: gathers run beside computing, which they do
+not by default. ``LIBTPU_INIT_ARGS`` has others."""
 
 
 def topology(target: TargetName) -> Any:
@@ -34,10 +39,11 @@ def create(name: str) -> Compiler:
     devices, machine = topology(target).devices, target.generation.machine
     places = tuple(tuple(device.coords) for device in devices)
     chips = Slice(LINKS[machine.name], places)
-    read = reader(machine)
     return Compiler(
         devices,
         TpuPlatform(),
-        read,
-        timeline=lambda program: Timeline(program, machine, chips, read),
+        costs.reader(machine),
+        joined=Step(
+            lambda program, cost: Timeline(program, machine, chips, cost), reader(machine), OPTIONS
+        ),
     )
