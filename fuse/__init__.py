@@ -32,6 +32,7 @@ _PUBLIC = {
     "from_jax": "fuse.kernels.interchange",
     "compile_for": "fuse.aot.report",
     "compile_pod": "fuse.aot.pod",
+    "search_pod": "fuse.aot.search",
     "fake": "fuse.aot.fake",
 }
 __all__ = ["__version__", *_PUBLIC]

@@ -22,7 +22,7 @@ EXAMPLES = {
     name: [textwrap.dedent(found) for found in EXAMPLE.findall(inspect.getdoc(value) or "")]
     for name, value in PUBLIC.items()
 }
-NEEDS = {"fuse.compile_for": "libtpu", "fuse.compile_pod": "libtpu"}
+NEEDS = {"fuse.compile_for": "libtpu", "fuse.compile_pod": "libtpu", "fuse.search_pod": "libtpu"}
 RANKS = {"fuse.distributed.training.train"}  # tests/distributed/test_training.py runs such loops
 
 

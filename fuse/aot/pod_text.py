@@ -82,16 +82,30 @@ def page(data: dict[str, Any]) -> str:
 
 
 def _timeline(data: dict[str, Any]) -> str:
-    """Links above, and below where nothing is computed since they are waited for."""
+    """Links above, and below when the chips compute and when they wait for these."""
     whole = max(data["step_seconds"], 1e-12)
-    parts = [f'<svg viewBox="0 0 {_WIDTH} 60" role="img" aria-label="collectives over time">']
+    parts = [f'<svg viewBox="0 0 {_WIDTH} 60" role="img" aria-label="the step over time">']
+    computed = 0.0
     for one in data["timeline"]:
         title = f"{one['kind']}: {time(one['takes'])}, {time(one['exposed'])} exposed"
         parts.append(_bar(one["begins"], one["takes"], whole, 6, "#3a8fb7", title))
         ends = one["begins"] + one["takes"]
         if one["exposed"]:
-            parts.append(_bar(ends - one["exposed"], one["exposed"], whole, 30, "#e07b39", title))
-    return "\n".join([*parts, "</svg>", "<p>blue: links busy; orange: nothing is computed</p>"])
+            waits = ends - one["exposed"]
+            parts += _computing(computed, waits, whole)
+            parts.append(_bar(waits, one["exposed"], whole, 30, "#e07b39", title))
+            computed = ends
+    parts += _computing(computed, whole, whole)
+    legend = "<p>blue: links busy; green: computing; orange: nothing is computed</p>"
+    return "\n".join([*parts, "</svg>", legend])
+
+
+def _computing(begins: float, ends: float, whole: float) -> list[str]:
+    """A bar of what is computed between two waits."""
+    if ends <= begins:
+        return []
+    title = f"computing: {time(ends - begins)}"
+    return [_bar(begins, ends - begins, whole, 30, "#5b9e5f", title)]
 
 
 def _bar(begins: float, takes: float, whole: float, y: int, colour: str, title: str) -> str:

@@ -171,3 +171,21 @@ def test_every_generation_has_links_with_a_source() -> None:
     assert set(LINKS) == set(GENERATIONS)
     assert all(one.source.startswith("https://") and one.each_way > 1e10 for one in LINKS.values())
     assert not math.isinf(Slice(LINKS["v5e"], ((0, 0), (0, 1))).rate((0, 1)))
+
+
+def test_a_collective_in_a_loop_is_sent_as_often_as_it_runs() -> None:
+    body = (
+        "%b (p: f32[25]) -> f32[25] {\n  %p = f32[25]{0} parameter(0)\n"
+        f"  %g = f32[50]{{0}} {GATHER}\n  ROOT {work('w', 10)}\n}}\n\n"
+    )
+    loop = (
+        "%loop = f32[25]{0} while(%p), condition=%c, body=%b, "
+        'backend_config={"known_trip_count":{"n":"3"}}'
+    )
+    found = timeline("%p = f32[25]{0} parameter(0)", work("before", 5), f"ROOT {loop}", more=body)
+    assert len(found.transfers) == 3
+    each = found.transfers[0].takes
+    begins = [5e-6 + at * (each + 10e-6) for at in range(3)]
+    assert [one.begins for one in found.transfers] == pytest.approx(begins)
+    assert found.now == pytest.approx(5e-6 + 3 * (each + 10e-6))
+    assert found.exposed == pytest.approx(3 * each)

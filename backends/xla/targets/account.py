@@ -56,10 +56,10 @@ def sums(program: Program, read: Read) -> Sums:
     return found
 
 
-def sums_of(program: Program, one: Instruction, read: Read) -> Sums:
-    """The costs of one instruction, and of what it calls."""
+def sums_of(program: Program, computation: str, one: Instruction, read: Read) -> Sums:
+    """The costs of one instruction, which is in that computation, and of what it calls."""
     found = Sums([], Counter())
-    _add(program, "", one, 1, found, read)
+    _add(program, computation, one, 1, found, read)
     return found
 
 
@@ -75,7 +75,7 @@ def _add(
     if cost is not None:
         found.costs.append(_scaled(cost, times))
     elif one.opcode == "while":
-        trips = _trips(program, one)
+        trips = trips_of(program, one)
         found.unknown_loops += trips is None
         for computation in one.called():
             _walk(program, computation, times * (trips or 1), found, read)
@@ -98,7 +98,7 @@ def _scaled(cost: Cost, times: int) -> Cost:
     )
 
 
-def _trips(program: Program, loop: Instruction) -> int | None:
+def trips_of(program: Program, loop: Instruction) -> int | None:
     """How often a loop runs: what the compiler notes, or the bound that its counter meets.
 
     Counters start at 0 and count in ones: JAX writes its loops so.

@@ -25,7 +25,7 @@ def reader(machine: Machine) -> Read:
         if work is not None:
             nodes = () if one.node is None else (one.node,)
             return Cost(one.name, KERNEL, work.cycles(machine), one.node, nodes, flops=work.flops)
-        found = costs.cost(program, computation or program.entry, one)
+        found = costs.cost(program, computation, one)
         if found is None:
             return None
         seconds = max(found.flops / machine.flops, found.nbytes / machine.bandwidth)

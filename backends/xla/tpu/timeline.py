@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from fuse.backends.estimates import Machine, Transfer
-from fuse.backends.xla.targets.account import Read, sums_of
+from fuse.backends.xla.targets.account import Read, sums_of, trips_of
 from fuse.backends.xla.targets.hlo import Instruction, Program, arrays
 from fuse.backends.xla.tpu.links import Slice, group_of
 
@@ -25,7 +25,10 @@ _NAME = re.compile(r'(?:chain_id="|channel_id=)(\d+)')
 
 
 class Timeline:
-    """A walk over the entry's instructions, in order. Times are seconds from the step's start."""
+    """A walk over the instructions in order, those of a loop as often as it runs.
+
+    Times are seconds from the step's start.
+    """
 
     def __init__(self, program: Program, machine: Machine, slice_: Slice, read: Read) -> None:
         """Walks at once."""
@@ -34,13 +37,29 @@ class Timeline:
         self._program, self._machine, self._slice, self._read = program, machine, slice_, read
         self._free = 0.0  # the links, from then on
         self._open: dict[str, int] = {}  # name or channel -> its place among the transfers
-        for one in program.computations[program.entry]:
-            self._step(one)
+        self._walk(program.entry)
 
     @property
     def exposed(self) -> float:
         """Seconds in which nothing is computed since something is sent."""
         return sum(one.exposed for one in self.transfers)
+
+    def _walk(self, computation: str) -> None:
+        self._computation = computation
+        for one in self._program.computations.get(computation, ()):
+            if one.opcode == "while" and any(map(self._sends, one.called())):
+                for name in one.called() * (trips_of(self._program, one) or 1):
+                    self._walk(name)
+                self._computation = computation
+            else:
+                self._step(one)
+
+    def _sends(self, computation: str) -> bool:
+        """Whether a collective is in a computation, or in what that calls."""
+        return any(
+            _kind(one.opcode) or any(map(self._sends, one.called()))
+            for one in self._program.computations.get(computation, ())
+        )
 
     def _step(self, one: Instruction) -> None:
         kind = _kind(one.opcode)
@@ -62,7 +81,7 @@ class Timeline:
             self._compute(one)
 
     def _compute(self, one: Instruction) -> None:
-        cycles = sums_of(self._program, one, self._read).cycles
+        cycles = sums_of(self._program, self._computation, one, self._read).cycles
         self.now += self._machine.seconds(cycles)
 
     def _within(self, one: Instruction) -> list[Instruction] | None:
