@@ -1,24 +1,27 @@
 """Llama-like training steps on slices that are not here: ``python -m bench.pod v5e:16x16 1b``.
 
-FSDP2 over all chips, bfloat16 parameters, float32 gradients and fused AdamW, each block recomputed
-in the backward pass. Two depths are compiled, and the model's own is on the line through them.
+FSDP2 over all chips, or with tensor parallelism over ``--tensor`` of them, bfloat16 parameters,
+float32 gradients and fused AdamW, each block recomputed in the backward pass. Two depths are
+compiled, and the model's own is on the line through them. ``--scheduled`` compiles no further than
+the schedule; ``--search`` ranks a dozen layouts by it.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.utils.checkpoint import checkpoint
 
 import fuse
 from fuse.aot.pod import PodReport, products
+from fuse.aot.search import Layout, layouts
 
 VOCABULARY = 128256
 HEAD = 128
@@ -47,7 +50,6 @@ class Block(nn.Module):
 
     def __init__(self, size: Size) -> None:
         super().__init__()
-        self.size = size
         wide, narrow = size.heads * HEAD, size.groups * HEAD
         self.before, self.between = nn.RMSNorm(size.width), nn.RMSNorm(size.width)
         self.query = nn.Linear(size.width, wide, bias=False)
@@ -104,17 +106,26 @@ class Llama(nn.Module):
         return F.cross_entropy(self.head(self.norm(x)).flatten(0, 1).float(), ids.flatten())
 
 
-def step_of(
-    size: Size, layers: int, batch: int, tokens: int, ranks: int, recompute: bool = True
-) -> Callable[[], float]:
-    """A training step of ``batch`` sequences a rank; for a fake run."""
+DIVIDED = {
+    **dict.fromkeys(("query", "key", "value", "gate", "up"), ColwiseParallel()),
+    **dict.fromkeys(("out", "down"), RowwiseParallel()),
+}
+"""How a block's products are divided over ranks: two sums of activations a block."""
+
+
+def step_of(size: Size, layers: int, tokens: int, layout: Layout) -> Callable[[], float]:
+    """A training step in a layout; for a fake run."""
     with torch.device("tpu"):
-        model = Llama(size, layers, tokens, recompute)
-        ids = torch.randint(VOCABULARY, (batch, tokens))
-    mesh = init_device_mesh("tpu", (ranks,))
+        model = Llama(size, layers, tokens, layout.recompute)
+        ids = torch.randint(VOCABULARY, (layout.batch, tokens))
+    mesh = layout.mesh()
+    if layout.tensor > 1:
+        for block in model.blocks:
+            parallelize_module(block, mesh["tensor"], DIVIDED)
+    over = mesh["replicate", "shard"] if layout.replicas > 1 else mesh["shard"]
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     for block in (*model.blocks, model):
-        fully_shard(block, mesh=mesh, mp_policy=policy)
+        fully_shard(block, mesh=over, mp_policy=policy)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
 
     def step() -> float:
@@ -127,12 +138,15 @@ def step_of(
     return step
 
 
-def report(target: str, size: Size, layers: int, batch: int, tokens: int, ranks: int) -> PodReport:
+def report(
+    target: str, size: Size, layers: int, tokens: int, layout: Layout, scheduled: bool
+) -> PodReport:
     """The report of a model of so many layers."""
-    with fuse.fake(ranks):
-        shape = size, layers, batch, tokens, ranks
-        model = products(step_of(*shape, recompute=False))
-        return fuse.compile_pod(target, step_of(*shape), flops=model)
+    with fuse.fake(layout.ranks):
+        model = products(step_of(size, layers, tokens, replace(layout, recompute=False)))
+    with fuse.fake(layout.ranks):
+        step = step_of(size, layers, tokens, layout)
+        return fuse.compile_pod(target, step, flops=model, scheduled=scheduled)
 
 
 def main() -> None:
@@ -143,11 +157,27 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=256)
     parser.add_argument("--batch", type=int, default=1, help="sequences a chip")
     parser.add_argument("--tokens", type=int, default=2048)
+    parser.add_argument("--tensor", type=int, default=1, help="ranks that divide products")
+    parser.add_argument("--scheduled", action="store_true")
+    parser.add_argument("--search", action="store_true")
     parser.add_argument("--depths", type=int, nargs=2, default=(2, 4))
     given = parser.parse_args()
     size = SIZES[given.model]
+    if given.search:
+        choices = layouts(given.ranks, (given.batch, 2 * given.batch))
+        print(
+            fuse.search_pod(
+                given.target,
+                lambda layout, layers: step_of(size, layers, given.tokens, layout),
+                size.layers,
+                choices,
+                tuple(given.depths),
+            )
+        )
+        return
+    layout = Layout(shard=given.ranks // given.tensor, tensor=given.tensor, batch=given.batch)
     few, more = (
-        report(given.target, size, layers, given.batch, given.tokens, given.ranks)
+        report(given.target, size, layers, given.tokens, layout, given.scheduled)
         for layers in given.depths
     )
     for one in (few, more):
