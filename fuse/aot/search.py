@@ -172,7 +172,8 @@ def search_pod(
             return lambda: model(x).square().mean().backward()
 
         choices = [Layout(shard=4, batch=batch) for batch in (1, 2)]
-        print(fuse.search_pod("v5e:2x2", build, layers=8, choices=choices))
+        found = fuse.search_pod("v5e:2x2", build, layers=8, choices=choices)
+        assert [layout.batch for layout, report in found.ranked] == [2, 1]
         ```
     """
     chosen = list(choices)

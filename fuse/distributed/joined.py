@@ -266,6 +266,7 @@ class Recording:
             tuple((numbers[value], spec) for value, spec in inputs),
             tuple(value for value, _ in outputs),
             donated=tuple(sorted(numbers[value] for value in consumed)),
+            ranks=dist.get_world_size() if dist.is_initialized() else 0,
         )
         words = tuple(np.frombuffer(one, np.uint32).reshape(-1, 2).copy() for one in self._words)
         return Captured(

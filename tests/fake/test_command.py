@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 import fuse
 from fuse.aot import command
-from fuse.backends.estimates import Estimate, Transfer
+from fuse.backends.estimates import Estimate, Transfer, Variant
 from fuse.backends.fake.backend import FakeBackend
 from fuse.device import lazy
 from tests.targets.fakes import FakeTarget
@@ -46,7 +46,7 @@ dist.destroy_process_group()
 def compiled(monkeypatch: pytest.MonkeyPatch) -> FakeTarget:
     target = FakeTarget()
 
-    def compile_step(step: Any) -> tuple[Estimate, bytes]:
+    def compile_step(step: Any, variant: Variant) -> tuple[Estimate, bytes]:
         target.compiled.append(step)
         transfer = Transfer("all-gather", 1 << 20, 64, 0.0, 1e-3, 5e-4)
         return Estimate(cycles=10_000, transfers=(transfer,), step_seconds=2e-3), b""

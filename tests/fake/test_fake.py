@@ -188,3 +188,15 @@ def test_a_step_is_captured_in_the_programs_order() -> None:
         assert known.issuperset(part.reads)
         known.update(part.makes)
     assert all(form.members == (0, 1, 2, 3) for form in step.forms())
+
+
+def test_a_step_knows_its_ranks_where_no_collective_is_of_all_of_them() -> None:
+    with fuse.fake(ranks=8):
+        mesh = init_device_mesh("tpu", (4, 2), mesh_dim_names=("shard", "tensor"))
+        with torch.device("tpu"):
+            model = nn.Linear(16, 16)
+        fully_shard(model, mesh=mesh["shard"])
+        x = torch.randn(2, 16, device="tpu")
+        step = joined.capture(lambda: model(x).sum().backward()).program
+    assert {form.members for form in step.forms()} == {(0, 2, 4, 6)}
+    assert step.ranks == 8

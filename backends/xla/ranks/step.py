@@ -44,6 +44,7 @@ class Joined:
         shapes: where a value is the next step's input, the shape that it has there, which may be
             another than it was made with.
         donated: inputs that the step has consumed, whose memory the program may take.
+        ranks: how many the default process group has; 0 where there is none.
     """
 
     parts: tuple[Part, ...]
@@ -51,6 +52,7 @@ class Joined:
     outputs: tuple[int, ...]
     shapes: tuple[tuple[int, tuple[int, ...]], ...] = ()
     donated: tuple[int, ...] = ()
+    ranks: int = 0
 
     @property
     def nodes(self) -> tuple[Node, ...]:

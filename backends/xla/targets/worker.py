@@ -103,10 +103,9 @@ class Compiler:
         ``as_scheduled``: no further than the schedule; the process is of no use afterwards.
         """
         started = time.perf_counter()
-        ranks = max((1 + max(form.members, default=-1) for form in step.forms()), default=0)
-        if ranks not in (0, len(self.devices)):
+        if step.ranks not in (0, len(self.devices)):
             raise ValueError(
-                f"the step has {ranks} ranks, and the target {len(self.devices)} devices"
+                f"the step has {step.ranks} ranks, and the target {len(self.devices)} devices"
             )
         program = joined.lowered(
             step, self.platform, self.decompositions, self.devices, donate=True
