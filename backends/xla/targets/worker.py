@@ -58,8 +58,8 @@ class Compiler:
         unfinished: Sequence[str] = (),
     ) -> None:
         """``options`` of the compiler are beside the platform's, of targets alone; ``joined`` is
-        what a program of all devices is compiled and read with, where that is known. ``unfinished``
-        is how calls begin that only a device's own host compiles: no executable with one is kept."""
+        what a program of all devices is compiled and read with, where that is known. Calls that
+        begin as ``unfinished`` are for the device's own host: no executable with one is kept."""
         self.devices, self.platform, self.read = devices, platform, read
         self.options, self.joined = dict(options or {}), joined
         self.unfinished = tuple(unfinished)

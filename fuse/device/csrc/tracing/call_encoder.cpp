@@ -64,7 +64,8 @@ void encode_count(CallKey& key, const OpInfo& info) {
   const int64_t step = numbers.size() == 3 ? numbers[2] : 1;
   if (exact && step != 0) {
     const int64_t length = numbers.size() == 1 ? numbers[0] : numbers[1] - numbers[0];
-    numbers = {length / step + static_cast<int64_t>(length % step != 0 && (length < 0) == (step < 0))};
+    numbers = {
+        length / step + static_cast<int64_t>(length % step != 0 && (length < 0) == (step < 0))};
   }
   for (int64_t number : numbers) {
     key.words.push_back(static_cast<uint64_t>(number));
