@@ -102,8 +102,8 @@ def test_a_backend_elsewhere_names_the_setting_in_its_keys(monkeypatch: pytest.M
     monkeypatch.setattr(backend, "platform", Platform("gpu"))
     setting = "highest, convolutions high"
     assert backend.setting() == backend.fingerprint()["float32 products"] == setting
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
-    assert backend.setting() == "highest"
+    with torch.backends.cudnn.flags(allow_tf32=False):
+        assert backend.setting() == "highest"
 
 
 @only_in("compiled", "accelerator", reason="counts executables")
