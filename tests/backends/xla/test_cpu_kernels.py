@@ -261,7 +261,7 @@ def test_slices_of_a_projection_are_passed_as_they_lie(monkeypatch: pytest.Monke
     projected = torch.randn(4, 64, 3 * 128, device=DEVICE)
     heads = [part.view(4, 64, 4, 32).transpose(1, 2) for part in projected.split(128, 2)]
     F.scaled_dot_product_attention(*heads).sum().item()
-    # The last one, for a bias, is read by none. Two calls where the rule is tried before it is used.
+    # The last one, for a bias, is read by none. Two calls where the rule is tried before its use.
     assert shapes in ([[(4, 64, 384)] * 4], [[(4, 64, 384)] * 4] * 2)
 
 
