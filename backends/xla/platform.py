@@ -47,6 +47,18 @@ class Attention(NamedTuple):
     bias: jax.Array | None = None
     heads_inside: bool = False
 
+    def is_grouped(self) -> bool:
+        """Whether the arrays are of one dtype and of the shapes above, and none is empty."""
+        query, key, value = self.query, self.key, self.value
+        if not query.ndim == key.ndim == value.ndim == 4 or 0 in (*query.shape, *key.shape):
+            return False
+        wanted = (query.shape[0], *key.shape[1:3], query.shape[3])
+        return (
+            query.dtype == key.dtype == value.dtype
+            and key.shape == value.shape == wanted
+            and query.shape[1] % key.shape[1] == 0
+        )
+
 
 @dataclass(frozen=True)
 class Platform:

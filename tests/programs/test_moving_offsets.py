@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-import fuse
 from tests.lanes import only_in
 from tests.programs.harness import CPU, DEVICE
 
 pytestmark = only_in("compiled", "default", reason="names its backends")
-
-
-@pytest.fixture(params=("xla", "numpy"))
-def backend(request: pytest.FixtureRequest) -> Iterator[None]:
-    before = fuse.get_backend()
-    fuse.set_backend(request.param)
-    yield
-    fuse.set_backend(before)
 
 
 @dataclass(frozen=True)
@@ -55,7 +45,7 @@ def movings(draw: st.DrawFn) -> Moving:
     return Moving(shape, span, step, (0, *offsets, last))
 
 
-@pytest.mark.usefixtures("backend")
+@pytest.mark.usefixtures("each_backend")
 def test_offsets_that_move_over_the_ends_of_rows() -> None:
     @settings(max_examples=12, deadline=None, derandomize=True)
     @given(movings())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
@@ -15,14 +13,6 @@ from tests.programs.harness import CPU, DEVICE
 pytestmark = only_in("compiled", "default", reason="names its backends")
 
 Range = tuple[float, float, float, torch.dtype | None]
-
-
-@pytest.fixture(params=("xla", "numpy"))
-def backend(request: pytest.FixtureRequest) -> Iterator[None]:
-    before = fuse.get_backend()
-    fuse.set_backend(request.param)
-    yield
-    fuse.set_backend(before)
 
 
 @st.composite
@@ -38,7 +28,7 @@ def ranges(draw: st.DrawFn) -> list[Range]:
     return found
 
 
-@pytest.mark.usefixtures("backend")
+@pytest.mark.usefixtures("each_backend")
 def test_every_range_is_the_cpus() -> None:
     @settings(max_examples=30, deadline=None, derandomize=True)
     @given(ranges())

@@ -33,6 +33,16 @@ def environment(device: str) -> dict[str, str]:
     return kept | {"VLLM_TARGET_DEVICE": "cpu"} if device == "cpu" else kept
 
 
+def _answer(command: list[str], settings: dict[str, str], path: Path) -> dict[str, Any]:
+    """What a command that has to succeed leaves at ``path``."""
+    done = subprocess.run(
+        command, env=settings, timeout=SECONDS, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    result: dict[str, Any] = json.loads(path.read_text())
+    return result
+
+
 def run(device: str, job: dict[str, Any], folder: Path) -> dict[str, Any]:
     """What ``tests.vllm.program`` gives for a job.
 
@@ -45,17 +55,8 @@ def run(device: str, job: dict[str, Any], folder: Path) -> dict[str, Any]:
         settings["FUSE_TIER"] = "compiled"
     asked, given = folder / f"{device}-job.json", folder / f"{device}-result.json"
     asked.write_text(json.dumps(job))
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.vllm.program", str(asked), str(given)],
-        env=environment(device) | settings,
-        timeout=SECONDS,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    result: dict[str, Any] = json.loads(given.read_text())
-    return result
+    command = [sys.executable, "-m", "tests.vllm.program", str(asked), str(given)]
+    return _answer(command, environment(device) | settings, given)
 
 
 def tokens(result: dict[str, Any]) -> list[list[list[int]]]:
@@ -114,14 +115,4 @@ def benchmark(address: str, model: Path, requests: int, seed: int, result: Path)
         *("--num-prompts", str(requests), "--max-concurrency", "32", "--seed", str(seed)),
         *("--save-result", "--result-dir", str(result.parent), "--result-filename", result.name),
     ]
-    done = subprocess.run(
-        command,
-        env=environment("cpu"),
-        timeout=SECONDS,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    measured: dict[str, Any] = json.loads(result.read_text())
-    return measured
+    return _answer(command, environment("cpu"), result)

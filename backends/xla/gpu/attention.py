@@ -40,17 +40,13 @@ _STATUS_RETURNING: Final = 2
 
 def covered(asked: Attention, capability: tuple[int, int]) -> bool:
     """Whether the kernels compute the call, forward and backward, and should."""
-    query, key, value = asked.query, asked.key, asked.value
-    if not query.ndim == key.ndim == value.ndim == 4 or 0 in (*query.shape, *key.shape):
+    if not asked.is_grouped():
         return False
-    batch, heads, length, width = query.shape
-    groups, keys = key.shape[1:3]
+    query, (batch, heads, length, width) = asked.query, asked.query.shape
+    keys = asked.key.shape[2]
     return (
         capability >= OLDEST
-        and query.dtype == key.dtype == value.dtype
         and str(query.dtype) in _NAMES
-        and key.shape == value.shape == (batch, groups, keys, width)
-        and heads % groups == 0
         and width % MULTIPLE == 0
         and width <= WIDEST.get(capability[0], WIDTH)
         and is_number(asked.scale)  # an attribute of the call

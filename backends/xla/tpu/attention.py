@@ -90,17 +90,13 @@ def covered(asked: Attention) -> bool:
 
     Lengths are multiples of 128, those of causal calls equal, and the width is up to 256.
     """
-    query, key, value = asked.query, asked.key, asked.value
-    if not query.ndim == key.ndim == value.ndim == 4 or 0 in (*query.shape, *key.shape):
+    if not asked.is_grouped():
         return False
-    batch, heads, length, width = query.shape
-    groups, keys = key.shape[1:3]
+    query, (batch, heads, length, width) = asked.query, asked.query.shape
+    keys = asked.key.shape[2]
     return (
         asked.bias is None
-        and query.dtype == key.dtype == value.dtype
         and query.dtype in (jnp.bfloat16, jnp.float32)
-        and key.shape == value.shape == (batch, groups, keys, width)
-        and heads % groups == 0
         and width <= WIDEST
         and length % LANES == keys % LANES == 0
         and (length == keys or not asked.causal)

@@ -5,20 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fuse.families.call import Call, Results, Rule
-from fuse.families.parts import ONE, Axes, Refused, broadcast, fixed, moving, shape_of
-from fuse.families.rules.registry import rule
-
-
-def _by_element(call: Call) -> Results:
-    return [broadcast(call.known())] * len(call.node.slots)
-
+from fuse.families.parts import Axes, Refused, broadcast, fixed, moving, shape_of
+from fuse.families.rules.reductions import dims_of, without
+from fuse.families.rules.registry import by_element, rule
 
 rule(
     *("complex", "elu_backward", "hardshrink_backward", "hardsigmoid_backward", "hardswish"),
     *("hardswish_backward", "hardtanh_backward", "leaky_relu_backward", "mish_backward", "polar"),
     *("_prelu_kernel", "_prelu_kernel_backward", "rsub.Tensor", "softplus_backward"),
     "softshrink_backward",
-)(_by_element)
+)(by_element)
 
 
 @rule("log_sigmoid_backward")
@@ -65,16 +61,11 @@ def _glu_backward(call: Call) -> Results:
 @rule("var.correction", "std.correction", "var_mean.correction", "std_mean.correction")
 def _spread(call: Call) -> Results:
     """A variance counts its elements: none of them may be padding."""
-    axes, dims = call.axes_of("self"), call.given("dim")
-    rank = len(axes)
-    over = {dim % max(rank, 1) for dim in dims} if dims else set(range(rank))
-    if moving([axes[dim] for dim in over if rank]):
+    axes = call.axes_of("self")
+    dims = dims_of(call, "dim", len(axes))
+    if axes and moving([axes[dim] for dim in dims]):
         raise Refused("its statistics count padding")
-    if call.given("keepdim"):
-        made = tuple(ONE if dim in over else axis for dim, axis in enumerate(axes))
-    else:
-        made = tuple(axis for dim, axis in enumerate(axes) if dim not in over)
-    return [made] * len(call.node.slots)
+    return [without(axes, dims, call.given("keepdim"))] * len(call.node.slots)
 
 
 def _examples(last: int, *names: str, size: str | None = None) -> Rule:
@@ -111,6 +102,10 @@ for _rank in (1, 2, 3):
     for _name in (f"reflection_pad{_rank}d", f"replication_pad{_rank}d"):
         rule(_name)(_examples(_rank, "self"))
         rule(f"{_name}_backward")(_examples(_rank, "grad_output", "self"))
+
+for _name in ("max_pool2d_with_indices", "avg_pool2d", "_adaptive_avg_pool2d"):
+    rule(_name)(_examples(2, "self"))
+    rule(f"{_name}_backward")(_examples(2, "grad_output", "self"))
 
 rule("avg_pool3d", "adaptive_max_pool2d", "_adaptive_avg_pool3d", "max_pool3d_with_indices")(
     _examples(3, "self")

@@ -1,4 +1,4 @@
-"""Products, normalisation, losses, recurrent cells, convolutions and pooling."""
+"""Products, normalisation, losses and recurrent cells."""
 
 from __future__ import annotations
 
@@ -189,21 +189,6 @@ def _rest(kept: Axes, shape: Sequence[int]) -> Axes:
     return (*kept, *rest)
 
 
-def _pooled(names: Sequence[str], result: str | None = None) -> Rule:
-    """All dimensions but the last two are kept."""
-
-    def rule(call: Call) -> Results:
-        kept = [call.axes_of(name)[:-2] for name in names]
-        for name in names:
-            _leading(call, name, len(call.axes_of(name)) - 2)
-        axes = broadcast(kept)
-        if result is not None:
-            return [call.axes_of(result)]
-        return [_rest(axes, part.view.shape) for part in call.node.parts()]
-
-    return rule
-
-
 for _name, _left, _right in (
     ("mm", "self", "mat2"),
     ("bmm", "self", "mat2"),
@@ -214,6 +199,3 @@ for _name, _left, _right in (
 ):
     rule(_name)(_product(_left, _right))
 rule("mse_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy")(_loss(0))
-for _name in ("max_pool2d_with_indices", "avg_pool2d", "_adaptive_avg_pool2d"):
-    rule(_name)(_pooled(["self"]))
-    rule(f"{_name}_backward")(_pooled(["grad_output", "self"], "self"))

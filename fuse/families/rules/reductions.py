@@ -24,14 +24,16 @@ from fuse.families.parts import (
 from fuse.families.rules.registry import rule
 
 
-def _dims(call: Call, name: str, rank: int) -> list[int]:
+def dims_of(call: Call, name: str, rank: int) -> list[int]:
+    """The dimensions that an argument names, all of them where it names none."""
     dims = call.optional(name, None)
     if dims is None or dims == ():
         return list(range(rank))
     return [dim % max(rank, 1) for dim in (dims if isinstance(dims, tuple) else (dims,))]
 
 
-def _without(axes: Axes, dims: Sequence[int], keeps: Any) -> Axes:
+def without(axes: Axes, dims: Sequence[int], keeps: Any) -> Axes:
+    """The axes of what is reduced along ``dims``, which it ``keeps`` as ones or not."""
     if keeps:
         return tuple(ONE if dim in dims else axis for dim, axis in enumerate(axes))
     return tuple(axis for dim, axis in enumerate(axes) if dim not in dims)
@@ -40,13 +42,13 @@ def _without(axes: Axes, dims: Sequence[int], keeps: Any) -> Axes:
 def _reduces(neutral: float | str, mean: bool = False) -> Rule:
     def rule(call: Call) -> Results:
         axes = call.axes_of("self")
-        dims = _dims(call, "dim", len(axes))
+        dims = dims_of(call, "dim", len(axes))
         call.fill("self", neutral, dims)
         if mean:
             call.scale(0, tuple(axes[dim] for dim in dims))
         if len(call.node.slots) > 1:
             call.rank(1, axes[dims[0]] if axes else ())
-        made = _without(axes, dims, call.optional("keepdim", False))
+        made = without(axes, dims, call.optional("keepdim", False))
         return [made] * len(call.node.slots)
 
     return rule

@@ -46,11 +46,12 @@ def rule_of(target: str) -> Rule | None:
     tags = () if overload is None else overload.tags
     if torch.Tag.nondeterministic_seeded in tags:
         return _draws if base_name(target) in _DRAWING else None
-    return _by_element if torch.Tag.pointwise in tags else None
+    return by_element if torch.Tag.pointwise in tags else None
 
 
 @rule("copy", "floor_divide", "floor_divide.Scalar", "masked_fill.Tensor", "log_sigmoid_forward")
-def _by_element(call: Call) -> Results:
+def by_element(call: Call) -> Results:
+    """Every element by itself: padding makes padding."""
     return [broadcast(call.known())] * len(call.node.slots)
 
 

@@ -19,6 +19,7 @@ from fuse.backends.xla.tpu import attention
 from fuse.backends.xla.tpu.platform import TpuPlatform
 from tests.backends.rule_harness import RULES, to_array, to_tensor
 from tests.backends.test_rules_attention import FORWARD
+from tests.backends.xla.attention_cases import tensors
 
 TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 2e-2}
 """Of the largest number. In bfloat16 PyTorch's own results are up to 1e-2 away from exact ones."""
@@ -39,14 +40,6 @@ def any_length(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("attend", "attend_gradient"):
         function = functools.partial(getattr(attention, name), interpret=True)
         monkeypatch.setattr(attention, name, function)
-
-
-def tensors(case: Any, dtype: torch.dtype) -> list[torch.Tensor]:
-    batch, heads, groups, queries, keys, width = case[:6]
-    generator = torch.Generator().manual_seed(0)
-    lengths = ((heads, queries), (groups, keys), (groups, keys), (heads, queries))
-    shapes = [(batch, *pair, width) for pair in lengths]
-    return [torch.randn(shape, generator=generator).to(dtype) for shape in shapes]
 
 
 def close(found: jax.Array, wanted: torch.Tensor, dtype: torch.dtype) -> None:

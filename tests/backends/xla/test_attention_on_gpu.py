@@ -21,6 +21,7 @@ from fuse.backends.xla.rules.registry import RuleContext
 from fuse.trace.spec import View
 from tests.backends.rule_harness import RULES, to_array, to_tensor
 from tests.backends.test_rules_attention import FORWARD
+from tests.backends.xla.attention_cases import tensors
 from tests.backends.xla.cudnn import Cudnn
 
 TOLERANCE = {torch.float16: 4e-3, torch.bfloat16: 2e-2}
@@ -43,14 +44,6 @@ def cudnn(monkeypatch: pytest.MonkeyPatch) -> Cudnn:
     monkeypatch.setattr(attention, "LEAST", 0)
     monkeypatch.setattr(jax.ffi, "ffi_call", made.ffi_call)
     return made
-
-
-def tensors(case: Any, dtype: torch.dtype) -> list[torch.Tensor]:
-    batch, heads, groups, queries, keys, width = case[:6]
-    generator = torch.Generator().manual_seed(0)
-    lengths = ((heads, queries), (groups, keys), (groups, keys), (heads, queries))
-    shapes = [(batch, *pair, width) for pair in lengths]
-    return [torch.randn(shape, generator=generator).to(dtype) for shape in shapes]
 
 
 def close(found: jax.Array, wanted: torch.Tensor, dtype: torch.dtype) -> None:
