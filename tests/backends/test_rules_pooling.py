@@ -245,6 +245,12 @@ def test_other_maxima_of_equal_elements(fill: float) -> None:
     check("fractional_max_pool2d", x, [2, 3], [4, 3], torch.rand(2, 3, 2))
 
 
+@pytest.mark.parametrize("window", ((0, 3), (2, 0), (0, 0)))
+def test_fractional_windows_without_elements(window: tuple[int, int]) -> None:
+    check("fractional_max_pool2d", r(2, 3, 9, 8), window, [4, 3], torch.rand(2, 3, 2) * 0.9)
+    check("fractional_max_pool3d", r(2, 3, 9, 8, 7), (2, *window), [4, 3, 2], torch.rand(2, 3, 3))
+
+
 def test_empty_batch() -> None:
     check("max_pool2d_with_indices", r(0, 3, 4, 4), [2, 2])
     check("avg_pool2d", r(0, 3, 4, 4), [2, 2])

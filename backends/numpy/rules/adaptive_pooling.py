@@ -49,17 +49,21 @@ def _fractional(
     lead, sizes = x.shape[:-dims], x.shape[-dims:]
     samples = samples.reshape(*lead, dims) if x.ndim > dims + 1 else samples[0]
     flat = merged(x, dims)
-    place = np.zeros((*lead, *(1,) * dims, *(1,) * dims), np.int64)  # [*, *output, *kernel]
+    window = [max(taps, 1) for taps in kernel]  # one without elements is where it starts
+    place = np.zeros((*lead, *(1,) * dims, *(1,) * dims), np.int64)  # [*, *output, *window]
     for dim, (size, out, taps) in enumerate(zip(sizes, output_size, kernel, strict=True)):
         starts = _fractional_starts(samples[..., order[dim]], size, out, taps)
-        own = starts[..., None] + np.arange(taps)
+        own = starts[..., None] + np.arange(window[dim])
         shape = [1] * (2 * dims)
-        shape[dim], shape[dims + dim] = out, taps
+        shape[dim], shape[dims + dim] = out, window[dim]
         place = place * size + own.reshape(*lead, *shape)
-    place = place.reshape(*ctx.out[0].shape, math.prod(kernel))
+    place = place.reshape(*ctx.out[0].shape, math.prod(window))
     # In full, not -1: an empty batch leaves NumPy nothing to work the number out from.
     wanted = place.reshape(*lead, math.prod(place.shape[len(lead) :]))
-    value = np.take_along_axis(flat, wanted, -1).reshape(place.shape)
+    if 0 in kernel:
+        value = np.full(place.shape, -np.inf, x.dtype)
+    else:
+        value = np.take_along_axis(flat, wanted, -1).reshape(place.shape)
     chosen = _last_nan_or_first_maximum(value)[..., None]
     return (
         np.take_along_axis(value, chosen, -1)[..., 0],

@@ -64,20 +64,22 @@ def _fractional(
         )
         shape = [output_size[dim] if dim == other else 1 for other in range(dims)]
         starts.append(begin.reshape(*lead, *shape))
-    flat = x.reshape(*lead, -1)
-    best = best_index = None
-    for corner in itertools.product(*(range(size) for size in kernel)):
+
+    def at(corner: tuple[int, ...]) -> jax.Array:
         index = jnp.zeros((1,) * x.ndim, jnp.int32)
         for dim in range(dims):
             index = index * sizes[dim] + starts[dim] + corner[dim]
-        index = jnp.broadcast_to(index, ctx.out[0].shape)
+        return jnp.broadcast_to(index, ctx.out[0].shape)
+
+    flat = x.reshape(*lead, -1)
+    # A window without elements is minus infinity, where it starts, as in PyTorch.
+    best_index = at((0,) * dims)
+    best = jnp.full(ctx.out[0].shape, -jnp.inf, x.dtype)
+    for corner in itertools.product(*(range(size) for size in kernel)):
+        index = at(corner)
         value = jnp.take_along_axis(flat, index.reshape(*lead, -1), -1).reshape(index.shape)
-        if best is None or best_index is None:
-            best, best_index = value, index
-        else:
-            wins = (value > best) | (value != value)
-            best, best_index = jnp.where(wins, value, best), jnp.where(wins, index, best_index)
-    assert best is not None and best_index is not None
+        wins = (value > best) | (value != value)
+        best, best_index = jnp.where(wins, value, best), jnp.where(wins, index, best_index)
     return best, best_index
 
 

@@ -13,7 +13,6 @@ ALGORITHM: Final = "decides the algorithm: another number is another sequence of
 
 CONSTANT: Final[dict[str, dict[str, str]]] = {
     "_softmax_backward_data": {"[1]": AXIS},
-    "arange": {"input": SIZE},
     "argsort": {"[0]": AXIS},
     "as_strided_copy": {"[1][0]": VIEW},
     "as_strided_scatter": {"[2][0]": VIEW},
