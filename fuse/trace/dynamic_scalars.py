@@ -17,12 +17,16 @@ MOST_PLACES = 65_536
 """Calls whose numbers are remembered, about 400 bytes each."""
 
 
+Values = dict[int, float | int | bool | complex]
+"""Numbers of a call by their places."""
+
+
 class Numbers:
-    """The numbers that each call of each place in the code passed last."""
+    """The numbers that each call of each place in the code passed first, and which have moved."""
 
     def __init__(self) -> None:
         # By hashes of calls: two that met would only be taken for one that varies.
-        self._last: dict[int, dict[int, float | int | bool | complex]] = {}
+        self._seen: dict[int, tuple[Values, frozenset[int]]] = {}
         self._calls: Counter[int] = Counter()
 
     def start(self) -> None:
@@ -43,13 +47,16 @@ class Numbers:
         call = hash((path(), node.op, node.source, *(one.view.spec for one in seen)))
         self._calls[call] += 1
         key = hash((call, self._calls[call]))
-        before = self._last.get(key, numbers)
-        if len(self._last) >= MOST_PLACES:
-            self._last.clear()
-        self._last[key] = numbers
-        if before.keys() != numbers.keys():
-            return ()
-        return tuple(place for place, number in numbers.items() if before[place] != number)
+        first, moved = self._seen.get(key, (numbers, frozenset[int]()))
+        if first.keys() != numbers.keys():
+            first, moved = numbers, frozenset()
+        # What has moved is no constant for having one value twice: the last step of a generation
+        # and a later step of the next, which is as long, are two streams with one offset.
+        moved |= {place for place, number in numbers.items() if first[place] != number}
+        if len(self._seen) >= MOST_PLACES:
+            self._seen.clear()
+        self._seen[key] = first, moved
+        return tuple(sorted(moved))
 
 
 def places(node: Node) -> tuple[int, ...]:
@@ -58,8 +65,8 @@ def places(node: Node) -> tuple[int, ...]:
     return tuple(sorted(found | {place for place, _ in _of(node.args)}))
 
 
-def _numbers(node: Node) -> dict[int, float | int | bool | complex]:
-    found = dict(_of(node.args))
+def _numbers(node: Node) -> Values:
+    found: Values = dict(_of(node.args))
     if any(operand.view.offset for operand in node.operands):
         found |= {operand.place: operand.view.offset for operand in node.operands}
     return found

@@ -32,6 +32,15 @@ def test_a_line_that_passed_another_number_in_an_earlier_trace():
     assert varied(numbers, call(0.25)) == (1,)
 
 
+def test_a_number_that_has_moved_is_never_a_constant_again():
+    numbers = Numbers()
+    found = []
+    for number in (0.5, 0.25, 0.25, 0.5):
+        numbers.start()
+        found.append(varied(numbers, call(number)))
+    assert found == [(), (1,), (1,), (1,)]
+
+
 def test_calls_of_a_line_are_counted_within_their_trace():
     """Two constants on one line are no number that varies."""
     numbers = Numbers()

@@ -159,6 +159,21 @@ def greedy_decoding(device: torch.device) -> list[torch.Tensor]:
     return [ids.cpu()]
 
 
+def longer_generations(device: torch.device) -> list[torch.Tensor]:
+    """Each ends a token later than the one before, in a step that is not as the others are."""
+    words, end = torch.randn(20, 4, generator=torch.Generator().manual_seed(0)), 21
+    words, ends, found = words.to(device), torch.tensor([end]).to(device), []
+    for length in range(10, 18):
+        ids = torch.ones(1, 3, dtype=torch.long, device=device)
+        for at in range(3, length):
+            scores = words[ids].mean(1, keepdim=True) @ words.t()
+            ids = torch.cat([ids, scores.argmin(-1)], 1)
+            done = torch.full((1,), at + 1 == length, device=device)
+            assert bool(done | torch.isin(ids[:, -1], ends)) == (at + 1 == length)
+        found.append(ids.cpu())
+    return found
+
+
 PROGRAMS: dict[str, tuple[Program, int]] = {
     "language model": (language_model, 16),
     "encoder with a mask": (encoder_with_a_mask, 12),
@@ -167,4 +182,5 @@ PROGRAMS: dict[str, tuple[Program, int]] = {
     "recurrent": (recurrent, 10),
     "growing cache": (growing_cache, 16),
     "greedy decoding": (greedy_decoding, 14),
+    "longer generations": (longer_generations, 9),
 }
