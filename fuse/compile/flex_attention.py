@@ -36,18 +36,22 @@ def _zeros_and_scatter(
     return zeros.index_put(tuple(indices), values, accumulate=True)
 
 
+_JOINT: Final = 8
+"""The place of a score modification's gradient, a graph, among the arguments of a backward pass."""
 _CAPTURED: Final = 12
-"""The place of what a score's modification captures, among the arguments of a backward pass."""
+"""The place of what a score's modification captures."""
 
 
-def _asking_for_gradients(arguments: tuple[Any, ...], results: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The arguments with those captured tensors requiring a gradient that have one among the
-    results: the definition goes by that, and descriptions of a graph's values do not say it."""
-    captured = [
-        one.detach().requires_grad_() if wanted is not None and one.is_floating_point() else one
-        for one, wanted in zip(arguments[_CAPTURED], results[3], strict=True)
+def _asking_for_gradients(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments with those captured tensors requiring a gradient that the modification's
+    gradient has one for: the definition goes by that, and a graph's values do not say it."""
+    captured = arguments[_CAPTURED]
+    made = arguments[_JOINT].graph.output_node().args[0]
+    asking = [
+        one.detach().requires_grad_() if gradient is not None else one
+        for one, gradient in zip(captured, made[len(made) - len(captured) :], strict=True)
     ]
-    return (*arguments[:_CAPTURED], tuple(captured), *arguments[_CAPTURED + 1 :])
+    return (*arguments[:_CAPTURED], tuple(asking), *arguments[_CAPTURED + 1 :])
 
 
 class _Definitions(torch.fx.Interpreter):
@@ -60,7 +64,7 @@ class _Definitions(torch.fx.Interpreter):
                 return super().run_node(n)
             arguments, options = self.fetch_args_kwargs_from_env(n)
             if n.target is flex_attention_backward:
-                arguments = _asking_for_gradients(arguments, n.meta["val"])
+                arguments = _asking_for_gradients(arguments)
             with torch.no_grad():
                 return definition(*arguments, **options)
 

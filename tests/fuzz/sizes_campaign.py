@@ -67,7 +67,10 @@ def check(seed: int) -> None:
         expected = sizes.program(seed, "cpu", batch, length)
         found = sizes.program(seed, "tpu", batch, length)
         for one, other in zip(found, expected, strict=True):
-            torch.testing.assert_close(one, other, rtol=2e-4, atol=2e-5, equal_nan=True)
+            largest = other.nan_to_num(0, 0, 0).abs().max().item() if other.numel() else 0.0
+            torch.testing.assert_close(
+                one, other, rtol=2e-4, atol=1e-4 * max(1.0, largest), equal_nan=True
+            )
 
 
 def campaign(number: int, start: int) -> int:
