@@ -62,9 +62,11 @@ test: $(VENV)/.tools
 	$(PYTEST) -m "not slow and not shipped" --lane accelerator --sample 8 $(LANED)
 
 # Long ones, of code that quicker ones reach as well: every mode of every program, whole commands.
+# SHARE=1/2: the first half of them, by name.
+SHARE ?= 1/1
 test-slow: $(VENV)/.tools
 	$(BIN)/python -c "import torch; torch.tpu.init()"
-	$(PYTEST) -m slow
+	$(PYTEST) -m slow --share $(SHARE)
 
 # All tests that have lanes in the lane that is not theirs, and the quick ones on an accelerator.
 test-lanes: $(VENV)/.tools

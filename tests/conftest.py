@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import tempfile
+import zlib
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -34,6 +35,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--sample", type=int, metavar="N", help="one in N of the tests that have lanes"
     )
+    parser.addoption(
+        "--share", metavar="I/N", help="the I-th of N shares of the tests, by their names"
+    )
     parser.addoption("--lane-skips", action="store_true", help="list what the lane leaves out")
 
 
@@ -55,14 +59,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leave out what is not of the sample, and skip what is about other lanes."""
     chosen, one_in = config.option.lane, config.option.sample
     if one_in:
-        left = [item for item in items if not lanes.is_sampled(item, one_in)]
-        items[:] = [item for item in items if lanes.is_sampled(item, one_in)]
-        config.hook.pytest_deselected(items=left)
+        _keep(config, items, [lanes.is_sampled(item, one_in) for item in items])
+    if config.option.share:
+        number, shares = map(int, config.option.share.split("/"))
+        names = [zlib.crc32(item.nodeid.encode()) for item in items]
+        _keep(config, items, [name % shares == number % shares for name in names])
     for item in items:
         why = lanes.skipped(item, lanes.lane_of(item, chosen))
         if why is not None:
             item.add_marker(pytest.mark.skip(reason=why))
             config.stash.setdefault(SKIPS, []).append((item.nodeid, why))
+
+
+def _keep(config: pytest.Config, items: list[pytest.Item], kept: list[bool]) -> None:
+    pairs = list(zip(items, kept, strict=True))
+    items[:] = [item for item, keep in pairs if keep]
+    config.hook.pytest_deselected(items=[item for item, keep in pairs if not keep])
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:

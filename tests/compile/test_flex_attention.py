@@ -98,6 +98,21 @@ def test_agrees_with_the_dense_form(mask: str, score: str, how: str) -> None:
                 torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4 * other.abs().max())
 
 
+@pytest.mark.parametrize("how", ["eager", "compiled"])
+def test_what_a_modification_captures_may_need_no_gradient(how: str) -> None:
+    q, k, v, bias = made(H)
+    wanted = expected([q, k, v, bias], MASKS["causal"], SCORES["captured"], True)
+    offsets = torch.arange(H).to(DEVICE)
+    mod = SCORES["captured"](bias.to(DEVICE)[offsets])
+    blocks = create_block_mask(MASKS["causal"], None, None, L, L, device=DEVICE)
+    attend = wraps()[how](lambda q, k, v: flex_attention(q, k, v, score_mod=mod, block_mask=blocks))
+    inputs = [one.to(DEVICE).requires_grad_() for one in (q, k, v)]
+    out = attend(*inputs)
+    found = [out, *torch.autograd.grad(out.square().sum(), inputs)]
+    for one, other in zip(found, wanted, strict=False):  # the bias' is wanted in vain
+        torch.testing.assert_close(one.cpu(), other, rtol=1e-3, atol=1e-4 * other.abs().max())
+
+
 def test_a_compiled_call_is_captured_whole() -> None:
     inputs = made(H)
     before = COUNTS.by_operation

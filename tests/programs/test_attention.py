@@ -33,6 +33,19 @@ def test_scaled_dot_product_attention(kind: str):
     compare_with_cpu(program)
 
 
+def test_attention_of_float64_has_two_derivatives():
+    """To float64's precision, which no kernel of CUDA's has either."""
+    q, k, v = (torch.randn(1, 2, 4, 3, dtype=torch.float64) for _ in range(3))
+    inputs = [one.to("tpu").requires_grad_() for one in (q, k, v)]
+
+    def attend(*inputs):
+        return F.scaled_dot_product_attention(*inputs, is_causal=True)
+
+    torch.testing.assert_close(attend(*inputs).cpu(), attend(q, k, v), rtol=1e-13, atol=1e-13)
+    assert torch.autograd.gradcheck(attend, inputs, fast_mode=True)
+    assert torch.autograd.gradgradcheck(attend, inputs, fast_mode=True)
+
+
 def test_multihead_attention_with_masks():
     def program(device):
         model = nn.MultiheadAttention(8, 2, batch_first=True).to(device)
