@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from scipy import special
 
 from fuse.backends.numpy.rules.context import RuleContext
 from fuse.backends.numpy.rules.elementwise import larger, like, smaller
 from fuse.backends.numpy.rules.pointwise import sigmoid
 from fuse.backends.numpy.rules.registry import Scalar, Value, rule
-from fuse.backends.numpy.rules.special import erf
 
 Array = np.ndarray
 
@@ -265,7 +265,7 @@ _TANH_CUBIC = 0.044715
 
 
 def _normal_cdf(x: Array) -> Array:
-    return 0.5 * (1 + erf(x * math.sqrt(0.5)).astype(x.dtype))
+    return 0.5 * (1 + special.erf(x * math.sqrt(0.5)))
 
 
 @rule("gelu")

@@ -5,20 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from scipy import special
 
 from fuse.backends import bessel
 from fuse.backends.numpy.rules.context import RuleContext
 from fuse.backends.numpy.rules.elementwise import floats
 from fuse.backends.numpy.rules.registry import Rule, rule
-from fuse.backends.numpy.rules.special import i0e, i1e
-
-
-def _i0(x: np.ndarray) -> np.ndarray:
-    return i0e(x) * np.exp(x)
-
-
-def _i1(x: np.ndarray) -> np.ndarray:
-    return i1e(x) * np.exp(x)
 
 
 def _of_one(function: Callable[..., np.ndarray]) -> Rule:
@@ -29,6 +21,6 @@ def _of_one(function: Callable[..., np.ndarray]) -> Rule:
     return define
 
 
-_FUNCTIONS = bessel.functions(_i0, _i1)
+_FUNCTIONS = bessel.functions(special.i0, special.i1)
 for _name, _function in _FUNCTIONS.items():
     rule(_name)(_of_one(_function))

@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from scipy import special
 
 from fuse.backends.matmul import added, register_scaled, trilinear
 from fuse.backends.numpy.rules.context import convert
 from fuse.backends.numpy.rules.registry import RuleContext, Scalar, rule
-from fuse.backends.numpy.rules.special import erf
 
 Array = np.ndarray
 
@@ -80,7 +80,7 @@ def _addmm_activation(
 ) -> Array:
     value: Array = _addmm(ctx, base, x, y, **factors)
     if use_gelu:
-        return (value * (1 + erf(value / math.sqrt(2))) / 2).astype(value.dtype)
+        return (value * (1 + special.erf(value / math.sqrt(2))) / 2).astype(value.dtype)
     return np.maximum(value, 0)
 
 

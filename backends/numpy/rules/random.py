@@ -13,12 +13,13 @@ import math
 from collections.abc import Callable
 
 import numpy as np
+from scipy import special
 
 from fuse.backends.numpy import philox
 from fuse.backends.numpy.rules.context import RuleContext, convert
 from fuse.backends.numpy.rules.elementwise import REAL_OF, is_complex, is_float, like, make_complex
 from fuse.backends.numpy.rules.registry import Value, rule
-from fuse.backends.numpy.rules.special import erfinv, erfinv_float32
+from fuse.backends.numpy.rules.special import erfinv_float32
 
 Array = np.ndarray
 Shape = tuple[int, ...]
@@ -71,7 +72,7 @@ def standard_normal(ctx: RuleContext, shape: Shape, dtype: str) -> Array:
     digits = DIGITS[work]
     odd = 2 * _top(ctx, shape, digits).astype(np.int64) + 1
     x = (odd - 2**digits).astype(work) * 2.0**-digits
-    inverse = erfinv(x) if work == "float64" else erfinv_float32(x)
+    inverse = special.erfinv(x) if work == "float64" else erfinv_float32(x)
     return inverse * like(inverse, math.sqrt(2))
 
 
