@@ -6,32 +6,19 @@
 
 namespace fuse::distributed {
 
-Group::Pending Group::all_reduce(
-    Tensors& tensors,
-    const c10d::ReduceOp& reduction,
-    std::chrono::milliseconds timeout,
-    bool async) {
+Group::Pending Group::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
   TORCH_CHECK_VALUE(!tensors.empty(), "all_reduce: no tensors");
-  Call call = begin(Kind::AllReduce, timeout);
-  call.reduction = reduction;
-  for (const at::Tensor& tensor : tensors) {
-    read(call, tensor);
-  }
-  for (const at::Tensor& tensor : tensors) {
-    write(call, tensor);
-  }
+  Call call = begin(Kind::AllReduce, options.timeout);
+  call.reduction = options.reduceOp;
+  read_and_write(call, tensors, tensors);
   const auto type =
       tensors.size() == 1 ? c10d::OpType::ALLREDUCE : c10d::OpType::ALLREDUCE_COALESCED;
-  return issue(std::move(call), type, texts_of(tensors), tensors, async);
-}
-
-Group::Pending Group::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
-  return all_reduce(tensors, options.reduceOp, options.timeout, options.asyncOp);
+  return issue(std::move(call), type, texts_of(tensors), tensors, options.asyncOp);
 }
 
 Group::Pending Group::allreduce_coalesced(
     Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
-  return all_reduce(tensors, options.reduceOp, options.timeout, options.asyncOp);
+  return allreduce(tensors, options);
 }
 
 Group::Pending Group::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
@@ -62,8 +49,7 @@ Group::Pending Group::gather_all(
     const Tensors& outputs,
     const Tensors& inputs,
     size_t parts,
-    std::chrono::milliseconds timeout,
-    bool async) {
+    const c10d::AllgatherOptions& options) {
   TORCH_CHECK_VALUE(!inputs.empty(), "all_gather: no tensors");
   check_size(
       outputs.size() == inputs.size() * parts, "all_gather", texts_of(outputs), texts_of(inputs));
@@ -73,15 +59,11 @@ Group::Pending Group::gather_all(
     check_alike(outputs[at], input, "all_gather");
     check_size(outputs[at].numel() == expected, "all_gather", text_of(outputs[at]), text_of(input));
   }
-  Call call = begin(Kind::AllGather, timeout);
+  Call call = begin(Kind::AllGather, options.timeout);
   call.parts = parts;
-  for (const at::Tensor& input : inputs) {
-    read(call, input);
-  }
-  for (const at::Tensor& output : outputs) {
-    write(call, output);
-  }
-  return issue(std::move(call), c10d::OpType::ALLGATHER, texts_of(inputs), outputs, async);
+  read_and_write(call, inputs, outputs);
+  return issue(
+      std::move(call), c10d::OpType::ALLGATHER, texts_of(inputs), outputs, options.asyncOp);
 }
 
 Group::Pending Group::allgather(
@@ -89,12 +71,12 @@ Group::Pending Group::allgather(
   check_one(inputs, "all_gather");
   const auto ranks = static_cast<size_t>(size_);
   if (size_ == 1) {
-    return gather_all(flattened(outputs), inputs, 1, options.timeout, options.asyncOp);
+    return gather_all(flattened(outputs), inputs, 1, options);
   }
   if (outputs.size() == 1 && outputs[0].size() == ranks && !alike(outputs[0])) {
     return gather_uneven(outputs[0], inputs[0], options);
   }
-  return gather_all(flattened(outputs), inputs, ranks, options.timeout, options.asyncOp);
+  return gather_all(flattened(outputs), inputs, ranks, options);
 }
 
 // Everybody's part goes to everybody, as all_to_all compares and moves parts of other sizes.
@@ -122,17 +104,17 @@ Group::Pending Group::allgather_coalesced(
       ordered.push_back(of_rank.at(at));
     }
   }
-  return gather_all(ordered, inputs, outputs.size(), options.timeout, options.asyncOp);
+  return gather_all(ordered, inputs, outputs.size(), options);
 }
 
 Group::Pending Group::_allgather_base(
     at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) {
-  return gather_all({output}, {input}, 1, options.timeout, options.asyncOp);
+  return gather_all({output}, {input}, 1, options);
 }
 
 Group::Pending Group::allgather_into_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
-  return gather_all(outputs, inputs, 1, options.timeout, options.asyncOp);
+  return gather_all(outputs, inputs, 1, options);
 }
 
 Group::Pending Group::gather(Lists& outputs, Tensors& inputs, const c10d::GatherOptions& options) {
@@ -149,10 +131,7 @@ Group::Pending Group::gather(Lists& outputs, Tensors& inputs, const c10d::Gather
     check_alike(output, inputs[0], "gather");
     check_size(output.numel() == inputs[0].numel(), "gather", text_of(output), text_of(inputs[0]));
   }
-  read(call, inputs[0]);
-  for (const at::Tensor& output : all) {
-    write(call, output);
-  }
+  read_and_write(call, inputs, all);
   return issue(std::move(call), c10d::OpType::GATHER, texts_of(inputs), all, options.asyncOp);
 }
 
@@ -170,9 +149,8 @@ Group::Pending Group::scatter(
   for (const at::Tensor& input : all) {
     check_alike(outputs[0], input, "scatter");
     check_size(outputs[0].numel() == input.numel(), "scatter", text_of(outputs[0]), text_of(input));
-    read(call, input);
   }
-  write(call, outputs[0]);
+  read_and_write(call, all, outputs);
   return issue(std::move(call), c10d::OpType::SCATTER, texts_of(outputs), outputs, options.asyncOp);
 }
 
@@ -180,9 +158,7 @@ Group::Pending Group::scatter_reduced(
     const Tensors& outputs,
     const Tensors& inputs,
     size_t parts,
-    const c10d::ReduceOp& reduction,
-    std::chrono::milliseconds timeout,
-    bool async) {
+    const c10d::ReduceScatterOptions& options) {
   TORCH_CHECK_VALUE(!outputs.empty(), "reduce_scatter: no tensors");
   check_size(
       inputs.size() == outputs.size() * parts,
@@ -196,16 +172,12 @@ Group::Pending Group::scatter_reduced(
     check_size(
         inputs[at].numel() == expected, "reduce_scatter", text_of(output), text_of(inputs[at]));
   }
-  Call call = begin(Kind::ReduceScatter, timeout);
+  Call call = begin(Kind::ReduceScatter, options.timeout);
   call.parts = parts;
-  call.reduction = reduction;
-  for (const at::Tensor& input : inputs) {
-    read(call, input);
-  }
-  for (const at::Tensor& output : outputs) {
-    write(call, output);
-  }
-  return issue(std::move(call), c10d::OpType::REDUCE_SCATTER, texts_of(outputs), outputs, async);
+  call.reduction = options.reduceOp;
+  read_and_write(call, inputs, outputs);
+  return issue(
+      std::move(call), c10d::OpType::REDUCE_SCATTER, texts_of(outputs), outputs, options.asyncOp);
 }
 
 // A part for each rank, of sizes of their own: one after the other is reduced.
@@ -238,33 +210,22 @@ Group::Pending Group::reduce_scatter(
       !alike(inputs[0])) {
     return scatter_uneven(outputs[0], inputs[0], options);
   }
-  return scatter_reduced(
-      outputs,
-      flattened(inputs),
-      static_cast<size_t>(size_),
-      options.reduceOp,
-      options.timeout,
-      options.asyncOp);
+  return scatter_reduced(outputs, flattened(inputs), static_cast<size_t>(size_), options);
 }
 
 Group::Pending Group::_reduce_scatter_base(
     at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& options) {
-  return scatter_reduced({output}, {input}, 1, options.reduceOp, options.timeout, options.asyncOp);
+  return scatter_reduced({output}, {input}, 1, options);
 }
 
 Group::Pending Group::reduce_scatter_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) {
-  return scatter_reduced(outputs, inputs, 1, options.reduceOp, options.timeout, options.asyncOp);
+  return scatter_reduced(outputs, inputs, 1, options);
 }
 
 Group::Pending Group::all_to_all(
     const Tensors& outputs, const Tensors& inputs, Call call, bool async) {
-  for (const at::Tensor& input : inputs) {
-    read(call, input);
-  }
-  for (const at::Tensor& output : outputs) {
-    write(call, output);
-  }
+  read_and_write(call, inputs, outputs);
   return issue(std::move(call), c10d::OpType::ALLTOALL, texts_of(inputs), outputs, async);
 }
 

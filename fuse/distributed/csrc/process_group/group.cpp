@@ -95,6 +95,15 @@ void Group::write(Call& call, const at::Tensor& tensor) {
   call.targets.push_back(std::move(target));
 }
 
+void Group::read_and_write(Call& call, const Tensors& inputs, const Tensors& outputs) {
+  for (const at::Tensor& input : inputs) {
+    read(call, input);
+  }
+  for (const at::Tensor& output : outputs) {
+    write(call, output);
+  }
+}
+
 Group::Pending Group::issue(
     Call call, c10d::OpType type, const std::string& sizes, Tensors outputs, bool async) {
   const GilRelease released;

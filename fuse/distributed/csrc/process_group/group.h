@@ -100,21 +100,16 @@ class Group final : public c10d::Backend {
   Call begin(Kind kind, std::chrono::milliseconds timeout);
   void read(Call& call, const at::Tensor& tensor);
   void write(Call& call, const at::Tensor& tensor);
+  void read_and_write(Call& call, const Tensors& inputs, const Tensors& outputs);
   // `async`: the caller does not wait at once.
   Pending issue(
       Call call, c10d::OpType type, const std::string& sizes, Tensors outputs, bool async);
   Pending noted(Pending work);
-  Pending all_reduce(
-      Tensors& tensors,
-      const c10d::ReduceOp& reduction,
-      std::chrono::milliseconds timeout,
-      bool async);
   Pending gather_all(
       const Tensors& outputs,
       const Tensors& inputs,
       size_t parts,
-      std::chrono::milliseconds timeout,
-      bool async);
+      const c10d::AllgatherOptions& options);
   Pending gather_uneven(
       const Tensors& outputs, const at::Tensor& input, const c10d::AllgatherOptions& options);
   Pending scatter_uneven(
@@ -123,9 +118,7 @@ class Group final : public c10d::Backend {
       const Tensors& outputs,
       const Tensors& inputs,
       size_t parts,
-      const c10d::ReduceOp& reduction,
-      std::chrono::milliseconds timeout,
-      bool async);
+      const c10d::ReduceScatterOptions& options);
   Pending all_to_all(const Tensors& outputs, const Tensors& inputs, Call call, bool async);
   Pending receive(Tensors& tensors, int from, int tag);
   std::string message_text(const char* name, const at::Tensor& tensor, const char* way, int peer);
