@@ -213,13 +213,17 @@ def _private_folder(folder: Path) -> None:
         ) from error
 
 
+def system_headers(packages: tuple[str, ...]) -> list[str]:
+    """The flags that find the headers of PyTorch, of Python, and of these packages."""
+    root = Path(torch.__file__).parent / "include"
+    folders = [root, root / "torch/csrc/api/include", root / "kineto"]
+    folders += [Path(sysconfig.get_path("include")), *map(headers_of, packages)]
+    return [f"-isystem{path}" for path in folders]
+
+
 def _compile(library: Library, folder: Path) -> Path:
-    root = Path(torch.__file__).parent
-    includes = [root / "include", root / "include/torch/csrc/api/include", root / "include/kineto"]
-    includes.append(Path(sysconfig.get_path("include")))
-    includes += map(headers_of, library.packages)
     common = [config.compiler(), *FLAGS, f"-I{library.sources}", f"-I{HEADERS}"]
-    common += [f"-isystem{path}" for path in includes]
+    common += system_headers(library.packages)
     deadline = time.monotonic() + SECONDS
     objects = [folder / f"{number}.o" for number in range(len(library.units))]
     jobs = [
@@ -229,7 +233,7 @@ def _compile(library: Library, folder: Path) -> Path:
     _run(library, jobs, deadline)
     made = folder / "_core.so"
     link = [config.compiler(), "-shared", *map(str, objects)]
-    link += ["-o", str(made), f"-L{root / 'lib'}", *(f"-l{name}" for name in library.links)]
+    link += ["-o", str(made), f"-L{Path(torch.__file__).parent / 'lib'}", *(f"-l{name}" for name in library.links)]
     _run(library, [(link, "linking")], deadline)
     return made
 

@@ -9,18 +9,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import sysconfig
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import torch
-
 from fuse.backends.xla.cpu.kernels import KERNELS
 from fuse.device.core import CORE
 from fuse.distributed.native import LIBRARY
-from fuse.native.build import FLAGS, HEADERS, Library, headers_of, source_of
+from fuse.native.build import FLAGS, HEADERS, Library, source_of, system_headers
 
 ROOT = Path(__file__).parents[2]
 TIDY = Path(sys.executable).with_name("clang-tidy")
@@ -30,11 +27,8 @@ CPP = ROOT / "tests/cpp"
 
 def command(unit: Path, folders: list[Path], packages: tuple[str, ...]) -> list[str]:
     """How one unit is looked at."""
-    root = Path(torch.__file__).parent
-    system = [root / "include", root / "include/torch/csrc/api/include"]
-    system += [Path(sysconfig.get_path("include")), *map(headers_of, packages)]
     flags = [flag for flag in FLAGS if flag != "-O2"]
-    flags += [f"-I{folder}" for folder in folders] + [f"-isystem{path}" for path in system]
+    flags += [f"-I{folder}" for folder in folders] + system_headers(packages)
     options = ["--quiet", "--warnings-as-errors=*", f"--config-file={ROOT / '.clang-tidy'}"]
     return [str(TIDY), *options, str(unit), "--", *flags]
 
@@ -65,12 +59,13 @@ def main(wanted: list[str]) -> int:
         chosen = [
             line for path, line in every if not wanted or str(path.relative_to(ROOT)) in wanted
         ]
-        done = list(pool.map(run, chosen))
-    for one in done:
-        sys.stdout.write(one.stdout)
-        if one.returncode != 0 and not one.stdout:
-            sys.stderr.write(one.stderr)
-    return int(any(one.returncode != 0 for one in done))
+        failed = 0
+        for one in pool.map(run, chosen):
+            failed += one.returncode != 0
+            print(one.stdout, end="", flush=True)
+            if one.returncode != 0 and not one.stdout:
+                sys.stderr.write(one.stderr)
+    return int(failed > 0)
 
 
 if __name__ == "__main__":

@@ -20,12 +20,12 @@ namespace fuse {
 // The name that a schema has for a C++ type of an argument or a result.
 template <typename Type>
 struct TypeName {
-  static constexpr std::string_view text = "?"; // none: no schema says so
+  static constexpr std::string_view kText = "?"; // none: no schema says so
 };
-#define FUSE_TYPE(name, ...)                       \
-  template <>                                      \
-  struct TypeName<__VA_ARGS__> {                   \
-    static constexpr std::string_view text = name; \
+#define FUSE_TYPE(name, ...)                        \
+  template <>                                       \
+  struct TypeName<__VA_ARGS__> {                    \
+    static constexpr std::string_view kText = name; \
   };
 FUSE_TYPE("Tensor", at::Tensor)
 FUSE_TYPE("Tensor", const at::Tensor&)
@@ -69,7 +69,7 @@ template <typename Result, typename... Arguments>
 struct Signature<Result(Arguments...)> {
   static std::string text() {
     std::string found;
-    ((found.append(TypeName<Arguments>::text) += ' '), ...);
+    ((found.append(TypeName<Arguments>::kText) += ' '), ...);
     return found.append("->").append(Results<Result>::text());
   }
 
@@ -77,14 +77,14 @@ struct Signature<Result(Arguments...)> {
   template <typename One>
   struct Results {
     static std::string text() {
-      return std::is_void_v<One> ? "" : std::string(" ").append(TypeName<One>::text);
+      return std::is_void_v<One> ? "" : std::string(" ").append(TypeName<One>::kText);
     }
   };
   template <typename... Each>
   struct Results<std::tuple<Each...>> {
     static std::string text() {
       std::string found;
-      (found.append(" ").append(TypeName<Each>::text), ...);
+      (found.append(" ").append(TypeName<Each>::kText), ...);
       return found;
     }
   };

@@ -28,7 +28,7 @@ using Mask = std::array<bool, 3>;
 using MaybeSize = std::optional<c10::SymInt>;
 using MaybeSizes = at::OptionalSymIntArrayRef;
 using Inputs = const at::ITensorListRef&;
-using Tensor = at::Tensor;
+using at::Tensor;
 using Tensors = std::vector<at::Tensor>;
 using Two = std::tuple<at::Tensor, at::Tensor>;
 using Three = std::tuple<at::Tensor, at::Tensor, at::Tensor>;

@@ -41,7 +41,7 @@ PyObject* where(PyObject*, PyObject*) {
       static_cast<int>(current_device()));
 }
 
-PyMethodDef kWhere{"where", where, METH_NOARGS, "The thread's call, stream and device."};
+PyMethodDef where_method{"where", where, METH_NOARGS, "The thread's call, stream and device."};
 
 const std::set<ActivityType>& activities() {
   static const std::set<ActivityType> types{
@@ -58,7 +58,7 @@ class Session final : public libkineto::IActivityProfilerSession {
   void start() override {
     run_all();
     GilGuard gil;
-    call_engine("profile", pack(PyRef::steal(checked(PyCFunction_New(&kWhere, nullptr)))));
+    call_engine("profile", pack(PyRef::steal(checked(PyCFunction_New(&where_method, nullptr)))));
     status_ = libkineto::TraceStatus::RECORDING;
     pass_interrupt_on();
   }

@@ -110,14 +110,15 @@ namespace {
 // Called from a function that is being compiled, they would be compiled with it. 0.1 us.
 class WithoutDynamo {
  public:
-  WithoutDynamo() : before_(PyRef::steal(checked(PyObject_CallOneArg(setter(), Py_None)))) {}
+  WithoutDynamo()
+      : setter_(setter()), before_(PyRef::steal(checked(PyObject_CallOneArg(setter_, Py_None)))) {}
   ~WithoutDynamo() {
     if (before_.get() != Py_None) {
       PyObject *type = nullptr, *value = nullptr, *traceback = nullptr;
       PyErr_Fetch(&type, &value, &traceback);
-      PyRef present = PyRef::steal(PyObject_CallOneArg(setter(), before_.get()));
+      PyRef present = PyRef::steal(PyObject_CallOneArg(setter_, before_.get()));
       if (!present) {
-        PyErr_WriteUnraisable(setter());
+        PyErr_WriteUnraisable(setter_);
       }
       PyErr_Restore(type, value, traceback);
     }
@@ -126,7 +127,7 @@ class WithoutDynamo {
   WithoutDynamo& operator=(const WithoutDynamo&) = delete;
 
  private:
-  // Exchanges the thread's callback for frames; the constructor has found it.
+  // Exchanges the thread's callback for frames.
   static PyObject* setter() {
     static PyObject* function = [] {
       PyRef module = PyRef::steal(checked(PyImport_ImportModule("torch._C._dynamo.eval_frame")));
@@ -134,6 +135,7 @@ class WithoutDynamo {
     }();
     return function;
   }
+  PyObject* setter_; // kept for ever; a destructor may not look for it, which may throw
   PyRef before_;
 };
 

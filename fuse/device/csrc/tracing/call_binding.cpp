@@ -92,7 +92,8 @@ void bind_call(
       case Result::Kind::List: {
         c10::List<at::Tensor> list;
         for (int item = 0; item < result.count; ++item) {
-          list.push_back(std::move(tensors[static_cast<size_t>(result.index + item)]));
+          list.push_back(
+              std::move(tensors[static_cast<size_t>(result.index) + static_cast<size_t>(item)]));
         }
         results.emplace_back(std::move(list));
         break;

@@ -11,7 +11,7 @@ namespace {
 
 using In = const at::Tensor&;
 using Out = at::Tensor&;
-using Tensor = at::Tensor;
+using at::Tensor;
 using Number = const at::Scalar&;
 using MaybeNumber = const std::optional<at::Scalar>&;
 using MaybeIn = const std::optional<at::Tensor>&;

@@ -29,10 +29,13 @@ RecordOutcome TraceBuilder::record(
     if (trace.graph == nullptr &&
         tiers.begins_uncompiled(trace, key, call, may_run_uncompiled, limit)) {
       outcome.as = RecordOutcome::As::Uncompiled;
-    } else if ((node = find_child(trace, key, call)) != nullptr) {
-      ++stats.known;
-    } else if (Refusal refusal = add_child(trace, key, call, node)) {
-      outcome = {RecordOutcome::As::Fallback, *std::move(refusal)};
+    } else {
+      node = find_child(trace, key, call);
+      if (node != nullptr) {
+        ++stats.known;
+      } else if (Refusal refusal = add_child(trace, key, call, node)) {
+        outcome = {RecordOutcome::As::Fallback, *std::move(refusal)};
+      }
     }
   } catch (...) {
     encoder_.undo(trace);

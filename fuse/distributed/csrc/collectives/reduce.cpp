@@ -79,7 +79,7 @@ at::Tensor prepared(const at::Tensor& flat, const c10d::ReduceOp& reduction) {
 }
 
 at::Tensor reduced(const at::Tensor& parts, const c10d::ReduceOp& reduction) {
-  const at::Tensor result = combined(parts, reduction);
+  at::Tensor result = combined(parts, reduction);
   const int64_t ranks = parts.size(0);
   if (reduction.op_ != Op::AVG) {
     return result;
@@ -87,7 +87,7 @@ at::Tensor reduced(const at::Tensor& parts, const c10d::ReduceOp& reduction) {
   if (at::isIntegralType(result.scalar_type(), true)) {
     return result.div(ranks, "trunc").to(result.scalar_type());
   }
-  return at::Tensor(result).div_(ranks);
+  return result.div_(ranks);
 }
 
 } // namespace fuse::distributed
