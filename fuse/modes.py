@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -105,12 +104,7 @@ class _EagerMode(Generic[Model]):
             self.model.to("tpu")
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         mode, check, backend = self._outer.pop()
         try:
             if isinstance(self.model, torch.nn.Module):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 from contextlib import AbstractContextManager
-from types import TracebackType
 from typing import Any, Final, final
 
 import torch.distributed as dist
@@ -71,12 +70,7 @@ class fake(AbstractContextManager["fake"]):  # noqa: N801  (called like a functi
             dist.init_process_group("fake", store=module.FakeStore(), rank=0, world_size=self.ranks)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self.ranks > 1 and dist.is_initialized():
             dist.destroy_process_group()
         set_backend(self._before)

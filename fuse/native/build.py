@@ -233,7 +233,12 @@ def _compile(library: Library, folder: Path) -> Path:
     _run(library, jobs, deadline)
     made = folder / "_core.so"
     link = [config.compiler(), "-shared", *map(str, objects)]
-    link += ["-o", str(made), f"-L{Path(torch.__file__).parent / 'lib'}", *(f"-l{name}" for name in library.links)]
+    link += [
+        "-o",
+        str(made),
+        f"-L{Path(torch.__file__).parent / 'lib'}",
+        *(f"-l{name}" for name in library.links),
+    ]
     _run(library, [(link, "linking")], deadline)
     return made
 

@@ -33,27 +33,10 @@ rule(*EMPTY)(_always(0))
 rule("ones", "ones_like", "new_ones")(_always(1))
 
 
-@rule(*FULL)
-def _full(
-    ctx: RuleContext, like_or_size: object, value: Scalar, dtype: str | None = None
-) -> np.ndarray:
-    return constant(ctx, value)
-
-
-@rule("new_full")
-def _new_full(
-    ctx: RuleContext,
-    self: np.ndarray,
-    size: tuple[int, ...],
-    value: Scalar,
-    dtype: str | None = None,
-) -> np.ndarray:
-    return constant(ctx, value)
-
-
-@rule("scalar_tensor")
-def _scalar_tensor(ctx: RuleContext, value: Scalar, dtype: str | None = None) -> np.ndarray:
-    return constant(ctx, value)
+@rule(*FULL, "new_full", "scalar_tensor")
+def _full(ctx: RuleContext, *arguments: Value, dtype: str | None = None) -> np.ndarray:
+    """The number comes last, after what says the shape."""
+    return constant(ctx, arguments[-1])
 
 
 # --- copies and conversions --------------------------------------------------
@@ -85,15 +68,8 @@ def _arange(ctx: RuleContext, end: Scalar, dtype: str | None = None) -> np.ndarr
     return _arithmetic(ctx, 0, 1)
 
 
-@rule("arange.start", "range")
+@rule("arange.start", "arange.start_step", "range", "range.step")
 def _arange_start(
-    ctx: RuleContext, start: Scalar, end: Scalar, dtype: str | None = None
-) -> np.ndarray:
-    return _arithmetic(ctx, start, 1)
-
-
-@rule("arange.start_step", "range.step")
-def _arange_step(
     ctx: RuleContext, start: Scalar, end: Scalar, step: Scalar = 1, dtype: str | None = None
 ) -> np.ndarray:
     return _arithmetic(ctx, start, step)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from fuse.backends.numpy.rules.context import convert
-from fuse.backends.numpy.rules.registry import RuleContext, Scalar, rule
+from fuse.backends.numpy.rules.registry import Rule, RuleContext, Scalar, rule
 from fuse.backends.numpy.rules.slicing import along
 from fuse.backends.numpy.rules.windows import cropped, padded, taps
 
@@ -70,33 +70,23 @@ def _constant_pad(ctx: RuleContext, self: Array, pad: Sizes, value: Scalar) -> A
     return result
 
 
-@rule("reflection_pad1d", "reflection_pad2d", "reflection_pad3d")
-def _reflection_pad(ctx: RuleContext, self: Array, padding: Sizes) -> Array:
-    return _padded_by(_reflected, self, padding)
+def _rules(positions: Positions) -> tuple[Rule, Rule]:
+    """A kind of padding, and its gradient."""
+
+    def forward(ctx: RuleContext, self: Array, padding: Sizes) -> Array:
+        return _padded_by(positions, self, padding)
+
+    def backward(ctx: RuleContext, grad_output: Array, self: Array, padding: Sizes) -> Array:
+        return _gradient(positions, ctx.widened(grad_output), self, padding)
+
+    return forward, backward
 
 
-@rule("replication_pad1d", "replication_pad2d", "replication_pad3d")
-def _replication_pad(ctx: RuleContext, self: Array, padding: Sizes) -> Array:
-    return _padded_by(_replicated, self, padding)
-
-
-@rule("_pad_circular")
-def _pad_circular(ctx: RuleContext, self: Array, pad: Sizes) -> Array:
-    return _padded_by(_circular, self, pad)
-
-
-@rule("reflection_pad1d_backward", "reflection_pad2d_backward", "reflection_pad3d_backward")
-def _reflection_pad_backward(
-    ctx: RuleContext, grad_output: Array, self: Array, padding: Sizes
-) -> Array:
-    return _gradient(_reflected, ctx.widened(grad_output), self, padding)
-
-
-@rule("replication_pad1d_backward", "replication_pad2d_backward", "replication_pad3d_backward")
-def _replication_pad_backward(
-    ctx: RuleContext, grad_output: Array, self: Array, padding: Sizes
-) -> Array:
-    return _gradient(_replicated, ctx.widened(grad_output), self, padding)
+rule("_pad_circular")(_rules(_circular)[0])
+for _name, _positions in (("reflection", _reflected), ("replication", _replicated)):
+    _forward, _backward = _rules(_positions)
+    rule(*(f"{_name}_pad{dims}d" for dims in (1, 2, 3)))(_forward)
+    rule(*(f"{_name}_pad{dims}d_backward" for dims in (1, 2, 3)))(_backward)
 
 
 def _counts(

@@ -20,13 +20,16 @@ from fuse.backends.numpy.rules.context import RuleContext, convert
 from fuse.backends.numpy.rules.elementwise import REAL_OF, is_complex, is_float, like, make_complex
 from fuse.backends.numpy.rules.registry import Value, rule
 from fuse.backends.numpy.rules.special import erfinv_float32
+from fuse.backends.random import (
+    DIGITS,
+    Shape,
+    register_bernoulli,
+    register_integers,
+    register_numbers,
+    work_dtype,
+)
 
 Array = np.ndarray
-Shape = tuple[int, ...]
-
-DIGITS = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}
-"""Bits of each dtype's significand."""
-
 
 # --- draws -------------------------------------------------------------------
 
@@ -44,20 +47,15 @@ def _top(ctx: RuleContext, shape: Shape, digits: int) -> Array:
     return bits >> bits.dtype.type(bits.dtype.itemsize * 8 - digits)
 
 
-def _work(dtype: str) -> str:
-    """The dtype draws of ``dtype`` are made in."""
-    return "float64" if dtype == "float64" else "float32"
-
-
 def unit(ctx: RuleContext, shape: Shape, dtype: str) -> Array:
     """Uniform in [0, 1): ``top * 2**-digits`` for the digits of ``dtype``."""
     digits = DIGITS.get(dtype, 24)
-    return _top(ctx, shape, digits).astype(_work(dtype)) * 2.0**-digits
+    return _top(ctx, shape, digits).astype(work_dtype(dtype)) * 2.0**-digits
 
 
 def open_unit(ctx: RuleContext, shape: Shape, dtype: str) -> Array:
     """Uniform in (0, 1): odd multiples of ``2**-digits``, exact in the work dtype."""
-    work = _work(dtype)
+    work = work_dtype(dtype)
     digits = DIGITS[work]
     odd = 2 * _top(ctx, shape, digits - 1) + 1
     return odd.astype(work) * 2.0**-digits
@@ -68,7 +66,7 @@ def standard_normal(ctx: RuleContext, shape: Shape, dtype: str) -> Array:
 
     Inversion takes one word and stays elementwise, where Box and Muller pair elements.
     """
-    work = _work(dtype)
+    work = work_dtype(dtype)
     digits = DIGITS[work]
     odd = 2 * _top(ctx, shape, digits).astype(np.int64) + 1
     x = (odd - 2**digits).astype(work) * 2.0**-digits
@@ -122,20 +120,13 @@ def _uniform(ctx: RuleContext, self: Array | None, low: float = 0.0, high: float
     return u * like(u, high - low) + like(u, corner)
 
 
-@rule("rand", "rand.generator", "rand_like", "rand_like.generator")
-def _rand(ctx: RuleContext, size_or_like: Shape | Array, dtype: str | None = None) -> Array:
-    return _real_or_complex(ctx, unit)
-
-
 def _normal_draw(ctx: RuleContext) -> Array:
     """Standard normal; of a complex number, each part has variance one half."""
     draw = _real_or_complex(ctx, standard_normal)
     return draw * like(draw, math.sqrt(0.5)) if is_complex(draw) else draw
 
 
-@rule("randn", "randn.generator", "randn_like", "randn_like.generator")
-def _randn(ctx: RuleContext, size_or_like: Shape | Array, dtype: str | None = None) -> Array:
-    return _normal_draw(ctx)
+register_numbers(rule, lambda ctx: _real_or_complex(ctx, unit), _normal_draw)
 
 
 @rule("normal.Tensor_float", "normal.float_Tensor", "normal.Tensor_Tensor")
@@ -189,61 +180,8 @@ def _geometric(ctx: RuleContext, self: Array | None, p: float) -> Array:
     return np.maximum(np.ceil(np.log(u) / np.log1p(-np.float64(p))), 1)
 
 
-@rule("bernoulli")
-def _bernoulli(ctx: RuleContext, self: Array) -> Array:
-    return below_each(ctx, ctx.out[0].shape, self)
-
-
-@rule("bernoulli.p", "bernoulli_.float")
-def _bernoulli_p(ctx: RuleContext, self: Array | None, p: float = 0.5) -> Array:
-    return below(ctx, ctx.out[0].shape, p)
-
-
-@rule("bernoulli.Tensor", "bernoulli_.Tensor")
-def _bernoulli_tensor(ctx: RuleContext, self: Array, p: Array) -> Array:
-    return below_each(ctx, ctx.out[0].shape, p)
-
-
-def _largest(dtype: str) -> int:
-    """The largest value of ``random_()``: the integer type's, or the last exact integer."""
-    if dtype == "bool":
-        return 1
-    return 2 ** DIGITS[dtype] if "float" in dtype else int(np.iinfo(dtype).max)
-
-
-@rule("random", "random_")
-def _random(ctx: RuleContext, self: Array | None) -> Array:
-    return integers(ctx, ctx.out[0].shape, 0, _largest(ctx.out[0].dtype) + 1)
-
-
-@rule("random.from", "random_.from")
-def _random_from(ctx: RuleContext, self: Array | None, low: int, high: int | None) -> Array:
-    end = _largest(ctx.out[0].dtype) + 1 if high is None else high
-    return integers(ctx, ctx.out[0].shape, low, end - low)
-
-
-@rule("random.to", "random_.to", "randint_like", "randint_like.generator")
-def _random_to(ctx: RuleContext, self: Array | None, high: int, dtype: str | None = None) -> Array:
-    return integers(ctx, ctx.out[0].shape, 0, high)
-
-
-@rule("randint", "randint.generator")
-def _randint(ctx: RuleContext, high: int, size: Shape, dtype: str | None = None) -> Array:
-    return integers(ctx, ctx.out[0].shape, 0, high)
-
-
-@rule("randint.low", "randint.low_generator")
-def _randint_low(
-    ctx: RuleContext, low: int, high: int, size: Shape, dtype: str | None = None
-) -> Array:
-    return integers(ctx, ctx.out[0].shape, low, high - low)
-
-
-@rule("randint_like.low_dtype", "randint_like.low_generator_dtype")
-def _randint_like_low(
-    ctx: RuleContext, self: Array, low: int, high: int, dtype: str | None = None
-) -> Array:
-    return integers(ctx, ctx.out[0].shape, low, high - low)
+register_bernoulli(rule, below, below_each)
+register_integers(rule, integers)
 
 
 @rule("randint_like.Tensor", "randint_like.Tensor_generator")

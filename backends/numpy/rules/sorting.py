@@ -42,23 +42,18 @@ def _complex(ctx: RuleContext, x: Array, *_: object, **__: object) -> str | None
     return "complex numbers have no order" if is_complex(x) else None
 
 
-@rule("sort", refuse=_complex)
-def _sort(ctx: RuleContext, x: Array, dim: int = -1, descending: bool = False) -> tuple[Array, ...]:
+@rule("sort", "sort.stable", refuse=_complex)
+def _sort(
+    ctx: RuleContext,
+    x: Array,
+    dim: int = -1,
+    descending: bool = False,
+    *,
+    stable: bool | None = None,
+) -> tuple[Array, ...]:
     row, axis = _row(x, dim)
     order = stable_order(ctx, row, axis, descending)
     return _shaped(ctx, np.take_along_axis(row, order, axis), order)
-
-
-@rule("sort.stable", refuse=_complex)
-def _sort_stable(
-    ctx: RuleContext,
-    x: Array,
-    *,
-    stable: bool | None = None,
-    dim: int = -1,
-    descending: bool = False,
-) -> tuple[Array, ...]:
-    return _sort(ctx, x, dim, descending)
 
 
 # --- order statistics ----------------------------------------------------------------

@@ -49,21 +49,10 @@ rule(*EMPTY)(_always(0))
 rule("ones", "ones_like", "new_ones")(_always(1))
 
 
-@rule(*FULL)
-def _full(ctx: RuleContext, like_or_size: Value, value: Value, dtype: str | None = None) -> Value:
-    return constant(ctx, value)
-
-
-@rule("new_full")
-def _new_full(
-    ctx: RuleContext, self: Value, size: Value, value: Value, dtype: str | None = None
-) -> Value:
-    return constant(ctx, value)
-
-
-@rule("scalar_tensor")
-def _scalar_tensor(ctx: RuleContext, value: Value, dtype: str | None = None) -> Value:
-    return constant(ctx, value)
+@rule(*FULL, "new_full", "scalar_tensor")
+def _full(ctx: RuleContext, *arguments: Value, dtype: str | None = None) -> Value:
+    """The number comes last, after what says the shape."""
+    return constant(ctx, arguments[-1])
 
 
 # --- copies and conversions --------------------------------------------------
@@ -109,21 +98,11 @@ def _arange(ctx: RuleContext, end: Value, dtype: str | None = None) -> Value:
     return _arithmetic(ctx, 0, 1)
 
 
-@rule("arange.start")
-def _arange_start(ctx: RuleContext, start: Value, end: Value, dtype: str | None = None) -> Value:
-    return _arithmetic(ctx, start, 1)
-
-
-@rule("arange.start_step", "range.step")
-def _arange_step(
+@rule("arange.start", "arange.start_step", "range", "range.step")
+def _arange_start(
     ctx: RuleContext, start: Value, end: Value, step: Value = 1, dtype: str | None = None
 ) -> Value:
     return _arithmetic(ctx, start, step)
-
-
-@rule("range")
-def _range(ctx: RuleContext, start: Value, end: Value, dtype: str | None = None) -> Value:
-    return _arithmetic(ctx, start, 1)
 
 
 def _line(start: Value, end: Value, steps: int, dtype: str) -> Value:

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from fuse.backends.xla.rules.registry import Number, RuleContext, rule
+from fuse.backends.xla.rules.registry import Number, Rule, RuleContext, rule
 
 Array = jax.Array
 Sizes = tuple[int, ...]
@@ -74,30 +74,23 @@ def _repeated(value: Array, dim: int, index: int, times: int) -> Array:
     return jnp.broadcast_to(lax.slice_in_dim(value, index, index + 1, axis=dim), shape)
 
 
-@rule("reflection_pad1d", "reflection_pad2d", "reflection_pad3d")
-def _reflection_pad(ctx: RuleContext, self: Array, padding: Sizes) -> Array:
-    return _reflected(self, padding)
+def _rules(padded: Callable[[Array, Sizes], Array]) -> tuple[Rule, Rule]:
+    """A kind of padding, and its gradient."""
+
+    def forward(ctx: RuleContext, self: Array, padding: Sizes) -> Array:
+        return padded(self, padding)
+
+    def backward(ctx: RuleContext, grad_output: Array, self: Array, padding: Sizes) -> Array:
+        grad = ctx.widened(grad_output)
+        return transposed(lambda x: padded(x, padding), self.shape, grad)
+
+    return forward, backward
 
 
-@rule("replication_pad1d", "replication_pad2d", "replication_pad3d")
-def _replication_pad(ctx: RuleContext, self: Array, padding: Sizes) -> Array:
-    return _replicated(self, padding)
-
-
-@rule("reflection_pad1d_backward", "reflection_pad2d_backward", "reflection_pad3d_backward")
-def _reflection_pad_backward(
-    ctx: RuleContext, grad_output: Array, self: Array, padding: Sizes
-) -> Array:
-    grad = ctx.widened(grad_output)
-    return transposed(lambda x: _reflected(x, padding), self.shape, grad)
-
-
-@rule("replication_pad1d_backward", "replication_pad2d_backward", "replication_pad3d_backward")
-def _replication_pad_backward(
-    ctx: RuleContext, grad_output: Array, self: Array, padding: Sizes
-) -> Array:
-    grad = ctx.widened(grad_output)
-    return transposed(lambda x: _replicated(x, padding), self.shape, grad)
+for _name, _padded in (("reflection", _reflected), ("replication", _replicated)):
+    _forward, _backward = _rules(_padded)
+    rule(*(f"{_name}_pad{dims}d" for dims in (1, 2, 3)))(_forward)
+    rule(*(f"{_name}_pad{dims}d_backward" for dims in (1, 2, 3)))(_backward)
 
 
 @rule("_pad_circular")

@@ -15,6 +15,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from fuse.backends.random import (
+    DIGITS,
+    Shape,
+    register_bernoulli,
+    register_integers,
+    register_numbers,
+    work_dtype,
+)
 from fuse.backends.xla import philox
 from fuse.backends.xla.rules.context import RuleContext
 from fuse.backends.xla.rules.elementwise import (
@@ -33,12 +41,6 @@ from fuse.backends.xla.rules.elementwise import (
 from fuse.backends.xla.rules.registry import rule
 from fuse.backends.xla.rules.sorting import stable_order
 
-Shape = tuple[int, ...]
-
-DIGITS = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}
-"""Bits of each dtype's significand."""
-
-
 # --- draws -------------------------------------------------------------------
 
 
@@ -53,21 +55,16 @@ def _top(ctx: RuleContext, shape: Shape, digits: int) -> Value:
     return lax.shift_right_logical(bits, like(bits, bits.dtype.itemsize * 8 - digits))
 
 
-def _work(dtype: str) -> str:
-    """The dtype draws of ``dtype`` are made in."""
-    return "float64" if dtype == "float64" else "float32"
-
-
 def unit(ctx: RuleContext, shape: Shape, dtype: str) -> Value:
     """Uniform in [0, 1): ``top * 2**-digits`` for the digits of ``dtype``."""
     digits = DIGITS.get(dtype, 24)
-    work = _work(dtype)
+    work = work_dtype(dtype)
     return lax.mul(cast(_top(ctx, shape, digits), work), cast(2.0**-digits, work))
 
 
 def open_unit(ctx: RuleContext, shape: Shape, dtype: str) -> Value:
     """Uniform in (0, 1): odd multiples of ``2**-digits``, exact in the work dtype."""
-    work = _work(dtype)
+    work = work_dtype(dtype)
     digits = DIGITS[work]
     top = _top(ctx, shape, digits - 1)
     odd = lax.bitwise_or(lax.shift_left(top, like(top, 1)), like(top, 1))
@@ -80,7 +77,7 @@ def standard_normal(ctx: RuleContext, shape: Shape, dtype: str) -> Value:
     Inversion takes one word and stays elementwise, where Box and Muller pair elements.
     XLA's erfinv is Giles' polynomial ("Approximating the erfinv function", 2010).
     """
-    work = _work(dtype)
+    work = work_dtype(dtype)
     digits = DIGITS[work]
     top = _top(ctx, shape, digits)
     odd = lax.bitwise_or(lax.shift_left(top, like(top, 1)), like(top, 1))
@@ -149,20 +146,13 @@ def _uniform(ctx: RuleContext, self: Value, low: Value = 0.0, high: Value = 1.0)
     return lax.add(lax.mul(u, cast(high - low, dtype_of(u))), corner)
 
 
-@rule("rand", "rand.generator", "rand_like", "rand_like.generator")
-def _rand(ctx: RuleContext, size_or_like: Value, dtype: str | None = None) -> Value:
-    return _real_or_complex(ctx, unit)
-
-
 def _normal_draw(ctx: RuleContext) -> Value:
     """Standard normal; of a complex number, each part has variance one half."""
     draw = _real_or_complex(ctx, standard_normal)
     return lax.mul(draw, like(draw, math.sqrt(0.5))) if is_complex(dtype_of(draw)) else draw
 
 
-@rule("randn", "randn.generator", "randn_like", "randn_like.generator")
-def _randn(ctx: RuleContext, size_or_like: Value, dtype: str | None = None) -> Value:
-    return _normal_draw(ctx)
+register_numbers(rule, lambda ctx: _real_or_complex(ctx, unit), _normal_draw)
 
 
 @rule("normal_", "normal_functional")
@@ -219,61 +209,8 @@ def _geometric(ctx: RuleContext, self: Value, p: Value) -> Value:
     return lax.max(count, like(u, 1))
 
 
-@rule("bernoulli")
-def _bernoulli(ctx: RuleContext, self: Value) -> Value:
-    return below_each(ctx, ctx.out[0].shape, self)
-
-
-@rule("bernoulli.p", "bernoulli_.float")
-def _bernoulli_p(ctx: RuleContext, self: Value, p: Value = 0.5) -> Value:
-    return below(ctx, ctx.out[0].shape, p)
-
-
-@rule("bernoulli.Tensor", "bernoulli_.Tensor")
-def _bernoulli_tensor(ctx: RuleContext, self: Value, p: Value) -> Value:
-    return below_each(ctx, ctx.out[0].shape, p)
-
-
-def _largest(dtype: str) -> int:
-    """The largest value of ``random_()``: the integer type's, or the last exact integer."""
-    if dtype == "bool":
-        return 1
-    return 2 ** DIGITS[dtype] if is_float(dtype) else int(np.iinfo(dtype).max)
-
-
-@rule("random", "random_")
-def _random(ctx: RuleContext, self: Value) -> Value:
-    return integers(ctx, ctx.out[0].shape, 0, _largest(ctx.out[0].dtype) + 1)
-
-
-@rule("random.from", "random_.from")
-def _random_from(ctx: RuleContext, self: Value, low: Value, high: Value | None) -> Value:
-    end = _largest(ctx.out[0].dtype) + 1 if high is None else high
-    return integers(ctx, ctx.out[0].shape, low, end - low)
-
-
-@rule("random.to", "random_.to", "randint_like", "randint_like.generator")
-def _random_to(ctx: RuleContext, self: Value, high: Value, dtype: str | None = None) -> Value:
-    return integers(ctx, ctx.out[0].shape, 0, high)
-
-
-@rule("randint", "randint.generator")
-def _randint(ctx: RuleContext, high: Value, size: Shape, dtype: str | None = None) -> Value:
-    return integers(ctx, ctx.out[0].shape, 0, high)
-
-
-@rule("randint.low", "randint.low_generator")
-def _randint_low(
-    ctx: RuleContext, low: Value, high: Value, size: Shape, dtype: str | None = None
-) -> Value:
-    return integers(ctx, ctx.out[0].shape, low, high - low)
-
-
-@rule("randint_like.low_dtype", "randint_like.low_generator_dtype")
-def _randint_like_low(
-    ctx: RuleContext, self: Value, low: Value, high: Value, dtype: str | None = None
-) -> Value:
-    return integers(ctx, ctx.out[0].shape, low, high - low)
+register_bernoulli(rule, below, below_each)
+register_integers(rule, integers)
 
 
 @rule("randint_like.Tensor", "randint_like.Tensor_generator")

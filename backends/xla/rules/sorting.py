@@ -97,24 +97,17 @@ def _sorted(ctx: RuleContext, x: Array, dim: int, descending: bool) -> tuple[Arr
     return take(row, order, axis), order, axis
 
 
-@rule("sort")
+@rule("sort", "sort.stable")
 def _sort(
-    ctx: RuleContext, x: Array, dim: int = -1, descending: bool = False
+    ctx: RuleContext,
+    x: Array,
+    dim: int = -1,
+    descending: bool = False,
+    *,
+    stable: bool | None = None,
 ) -> tuple[Array, Array]:
     values, order, _ = _sorted(ctx, x, dim, descending)
     return values.reshape(x.shape), order.reshape(x.shape)
-
-
-@rule("sort.stable")
-def _sort_stable(
-    ctx: RuleContext,
-    x: Array,
-    *,
-    stable: bool | None = None,
-    dim: int = -1,
-    descending: bool = False,
-) -> tuple[Array, Array]:
-    return _sort(ctx, x, dim, descending)
 
 
 # --- order statistics ----------------------------------------------------------------
