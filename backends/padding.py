@@ -176,6 +176,31 @@ class Placed(Padding):
 
 @final
 @dataclass(frozen=True)
+class Shifted(Padding):
+    """Zeros of these ``rooms``, and the array from a place on along ``dim``, which is given and
+    counts from the end if it is below 0.
+
+    ``size`` is the dimension's, ``None`` where it is given.
+    """
+
+    dim: int
+    rooms: tuple[int, ...]
+    size: int | None
+
+    def make(self, xp: ModuleType, arrays: Sequence[Any]) -> Any:
+        """Takes the array, zero where it is padding, the place, and what of the size is given."""
+        array, start, *given = arrays
+        (size,) = given_sizes((self.size,), given)
+        first = xp.where(start < 0, start + size, start).astype("int32")
+        longest = array.shape[self.dim]
+        from_first = xp.arange(self.rooms[self.dim], dtype="int32") - first
+        taken = xp.take(array, xp.clip(from_first, 0, longest - 1), axis=self.dim)
+        inside = _inside(xp, self.rooms, self.dim, first, first + longest)
+        return xp.where(inside, taken, xp.zeros((), array.dtype))
+
+
+@final
+@dataclass(frozen=True)
 class Border(Padding):
     """Zeros, and negative infinity from a size on."""
 

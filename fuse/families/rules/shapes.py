@@ -66,7 +66,15 @@ def _slice_backward(call: Call) -> Results:
     if not moving([grad[dim], made[dim]]):
         call.replace("input_sizes", shape_of(axes))
         return [axes]
-    size = size_of(made[dim])
+    size, word = size_of(made[dim]), call.word("start")
+    if word is not None:
+        if call.given("step") != 1 or len(made[dim]) != 1:
+            raise Refused("a place that varies, of elements that do not lie together")
+        call.fill("grad_output", 0, [dim])
+        slots = slots_of(made[dim : dim + 1])
+        program = padding.Shifted(dim, shape_of(axes), None if slots else size)
+        call.instead(program, ["grad_output"], [word, *slots])
+        return [axes]
     start, _, step = slice(call.given("start"), None, call.given("step")).indices(size)
     if step == 1:
         call.fill("grad_output", 0, [dim])

@@ -156,3 +156,17 @@ def test_sizes_that_are_data_make_few_executables(name: str) -> None:
     assert fuse.stats()["host_fallbacks"] == {}
     assert reasons() == {}
     assert fuse.stats()["compiles"] - before <= most
+
+
+def test_the_gradient_of_a_slice_whose_place_moves() -> None:
+    """Of the length's end, and of its middle, in arrays of several lengths."""
+    for start, length in ((1, 9), (2, 9), (-4, 9), (3, 12), (1, 12), (-5, 12), (2, 15), (-3, 15)):
+
+        def part(x: torch.Tensor, start: int = start) -> torch.Tensor:
+            stop = start + 3
+            return x[:, start : stop or None].exp()
+
+        x = torch.randn(2, length, 4, generator=torch.Generator().manual_seed(length))
+        found = gradient(part, x.to(DEVICE))
+        torch.testing.assert_close(found.cpu(), gradient(part, x))
+    assert plans() > 0 and reasons() == {}
