@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fuse.plan.repeats import find_repeats
+from fuse.plan.repeats import Repeat, find_repeats
 from fuse.trace.borders import WHOLE
 
 SHORT = WHOLE * 3 // 4
@@ -147,16 +147,17 @@ def _heavy(start: int, stop: int, outline: Outline) -> list[Segment]:
     for repeat in find_repeats(tokens[start:stop], max(SMALLEST, SMALLEST * whole // WHOLE)):
         first = start + repeat.start
         result += _turned(position, first, alive, border)
-        result += [
-            Segment(
-                first + index * repeat.period,
-                first + (index + 1) * repeat.period,
-                f"block {index + 1} of {repeat.count}, {repeat.period} operations each",
-            )
-            for index in range(repeat.count)
-        ]
+        result += _blocks(first, repeat, f", {repeat.period} operations each")
         position = start + repeat.stop
     return result + _turned(position, stop, alive, border)
+
+
+def _blocks(first: int, repeat: Repeat, what: str) -> list[Segment]:
+    starts = range(first, first + repeat.period * repeat.count, repeat.period)
+    return [
+        Segment(start, start + repeat.period, f"block {number} of {repeat.count}{what}")
+        for number, start in enumerate(starts, 1)
+    ]
 
 
 def _turned(start: int, stop: int, alive: Sequence[int], border: int) -> list[Segment]:
@@ -185,14 +186,7 @@ def _light(
     for repeat in find_repeats(tokens[start:stop], smallest):
         first = start + repeat.start
         result += _bounded(position, first, alive, LONGEST_LIGHT)
-        result += [
-            Segment(
-                first + index * repeat.period,
-                first + (index + 1) * repeat.period,
-                f"block {index + 1} of {repeat.count} without anchors",
-            )
-            for index in range(repeat.count)
-        ]
+        result += _blocks(first, repeat, " without anchors")
         position = start + repeat.stop
     return result + _bounded(position, stop, alive, LONGEST_LIGHT)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fuse.device.composites.registry import kernel
+from fuse.device.composites.registry import cpp_name, kernel
 
 _DTYPES = (torch.float32, torch.float64, torch.complex64, torch.complex128)
 _DRIVERS = ("gels", "gelsy", "gelsd", "gelss")
@@ -29,7 +29,7 @@ def _check(a: Tensor, b: Tensor, driver: str) -> None:
               "(input.dim() - other.dim()) <= 1")  # fmt: skip
     if a.dtype != b.dtype:
         _fail("Expected input and other to have the same dtype, but got input's dtype "
-              f"{_name(a)} and other's dtype {_name(b)}")  # fmt: skip
+              f"{cpp_name(a.dtype)} and other's dtype {cpp_name(b.dtype)}")  # fmt: skip
     if a.dtype not in _DTYPES:
         raise RuntimeError("This function doesn't handle types other than float and double")
     if driver not in _DRIVERS:
@@ -37,11 +37,6 @@ def _check(a: Tensor, b: Tensor, driver: str) -> None:
     axis = -1 if _is_vector(a, b) else -2
     if b.shape[axis] != a.shape[-2]:
         _fail(f"input.size(-2) should match other.size({axis})")
-
-
-def _name(tensor: Tensor) -> str:
-    """The dtype's name in C++, which errors use."""
-    return tensor.type().rpartition(".")[2].removesuffix("Tensor")
 
 
 def _is_vector(a: Tensor, b: Tensor) -> bool:

@@ -11,14 +11,6 @@ _START = {"sum": 0.0, "mean": 0.0, "prod": 1.0, "min": float("inf"), "max": floa
 _REDUCE = {"sum": "sum", "mean": "sum", "prod": "prod", "min": "amin", "max": "amax"}
 
 
-def _ends(data: Tensor, lengths: Tensor | None, offsets: Tensor | None, axis: int) -> Tensor:
-    """Where each segment ends, along the last dimension; the others are those before ``axis``."""
-    if lengths is not None:
-        return lengths.to(torch.int64).cumsum(-1)
-    assert offsets is not None
-    return offsets[..., 1:].to(torch.int64)
-
-
 def _members(ends: Tensor, size: int, start: Tensor) -> tuple[Tensor, Tensor]:
     """Each position's segment, and whether it has one."""
     places = torch.arange(size, device=ends.device).expand(*ends.shape[:-1], size).contiguous()
@@ -31,7 +23,12 @@ def _layout(
     data: Tensor, lengths: Tensor | None, offsets: Tensor | None, axis: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Segment and membership of every element of ``data``, and the segments' lengths."""
-    ends = _ends(data, lengths, offsets, axis)
+    # Where each segment ends, along the last dimension; the others are those before ``axis``.
+    if lengths is not None:
+        ends = lengths.to(torch.int64).cumsum(-1)
+    else:
+        assert offsets is not None
+        ends = offsets[..., 1:].to(torch.int64)
     start = torch.zeros_like(ends[..., :1]) if offsets is None else offsets[..., :1]
     segment, inside = _members(ends, data.shape[axis], start)
     counts = torch.cat([ends[..., :1] - start, ends.diff(dim=-1)], -1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -12,8 +14,8 @@ def _empty(like: Tensor) -> Tensor:
     return torch.empty(0, dtype=torch.int64, device=like.device)
 
 
-def _ranks(keys: Tensor) -> tuple[Tensor, Tensor]:
-    """Dense ranks of every column's values, from 0, and the order that sorts it.
+def _ranks(keys: Tensor) -> Tensor:
+    """Dense ranks of every column's values, from 0.
 
     ``keys`` is (n, m). Equal values have equal ranks; a NaN differs from everything, itself
     included, as it does for PyTorch's CPU kernel.
@@ -21,16 +23,16 @@ def _ranks(keys: Tensor) -> tuple[Tensor, Tensor]:
     values, order = keys.sort(dim=0, stable=True)
     first = torch.zeros_like(values[:1], dtype=torch.bool)
     steps = torch.cat([first, values[1:] != values[:-1]]).cumsum(0)
-    return torch.zeros_like(steps).scatter(0, order, steps), order
+    return torch.zeros_like(steps).scatter(0, order, steps)
 
 
 def _row_ranks(rows: Tensor) -> Tensor:
     """Dense lexicographic ranks of the rows of ``rows`` (n, m): about log2(m) sorts."""
-    ranks, _ = _ranks(rows)
+    ranks = _ranks(rows)
     while ranks.shape[1] > 1:
         odd = ranks[:, -1:] if ranks.shape[1] % 2 else ranks[:, :0]
         even = ranks[:, : ranks.shape[1] - odd.shape[1]]
-        pairs, _ = _ranks(even[:, 0::2] * rows.shape[0] + even[:, 1::2])
+        pairs = _ranks(even[:, 0::2] * rows.shape[0] + even[:, 1::2])
         ranks = torch.cat([pairs, odd], 1)
     return ranks[:, 0]
 
@@ -48,24 +50,29 @@ def _counts(ranks: Tensor, count: int) -> Tensor:
     )
 
 
-@kernel("_unique2")
-def _unique2(
-    self: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False
+def _of_elements(
+    self: Tensor, ranked: Callable[[Tensor], Tensor], return_inverse: bool, return_counts: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
+    """Values, their places and counts: ``ranked`` numbers (n, 1) elements, equal ones alike."""
     flat = self.reshape(-1)
     if flat.numel() == 0:
         inverse = torch.empty(self.shape, dtype=torch.int64, device=self.device)
         return flat.clone(), inverse if return_inverse else _empty(self), _empty(self)
-    # Sorted whether asked to or not: any order is allowed then.
-    ranks, _ = _ranks(flat[:, None])
-    ranks = ranks[:, 0]
+    ranks = ranked(flat[:, None])
     count = int(ranks.amax()) + 1
-    values = flat.index_select(0, _representatives(ranks, count))
     return (
-        values,
+        flat.index_select(0, _representatives(ranks, count)),
         ranks.reshape(self.shape) if return_inverse else _empty(self),
         _counts(ranks, count) if return_counts else _empty(self),
     )
+
+
+@kernel("_unique2")
+def _unique2(
+    self: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False
+) -> tuple[Tensor, Tensor, Tensor]:
+    # Sorted whether asked to or not: any order is allowed then.
+    return _of_elements(self, _row_ranks, return_inverse, return_counts)
 
 
 @kernel("_unique")
@@ -93,9 +100,18 @@ def _rows_of(self: Tensor, dim: int) -> Tensor | None:
     return None
 
 
-def _select(self: Tensor, dim: int, places: Tensor) -> Tensor:
-    """Slices of ``self``; in memory the dimension comes first, as the CPU leaves it."""
-    return self.movedim(dim, 0).index_select(0, places).movedim(0, dim)
+def _of_rows(
+    self: Tensor, dim: int, ranked: Callable[[Tensor], Tensor]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Slices, their places and counts; in memory the dimension is first, as the CPU leaves it."""
+    rows = _rows_of(self, dim)
+    if rows is None:
+        return self.clone(), _empty(self), _empty(self)
+    ranks = ranked(rows)
+    count = int(ranks.amax()) + 1
+    places = _representatives(ranks, count)
+    values = self.movedim(dim, 0).index_select(0, places).movedim(0, dim)
+    return values, ranks, _counts(ranks, count)
 
 
 @kernel("unique_dim")
@@ -106,13 +122,7 @@ def _unique_dim(
     return_inverse: bool = False,
     return_counts: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    rows = _rows_of(self, dim)
-    if rows is None:
-        return self.clone(), _empty(self), _empty(self)
-    ranks = _row_ranks(rows)
-    count = int(ranks.amax()) + 1
-    values = _select(self, dim, _representatives(ranks, count))
-    return values, ranks, _counts(ranks, count)
+    return _of_rows(self, dim, _row_ranks)
 
 
 def _runs(rows: Tensor) -> Tensor:
@@ -126,13 +136,7 @@ def _runs(rows: Tensor) -> Tensor:
 def _unique_dim_consecutive(
     self: Tensor, dim: int, return_inverse: bool = False, return_counts: bool = False
 ) -> tuple[Tensor, Tensor, Tensor]:
-    rows = _rows_of(self, dim)
-    if rows is None:
-        return self.clone(), _empty(self), _empty(self)
-    runs = _runs(rows)
-    count = int(runs[-1]) + 1
-    values = _select(self, dim, _representatives(runs, count))
-    return values, runs, _counts(runs, count)
+    return _of_rows(self, dim, _runs)
 
 
 @kernel("unique_consecutive")
@@ -147,14 +151,4 @@ def _unique_consecutive(
             self, dim, return_inverse, return_counts
         )
         return found
-    flat = self.reshape(-1)
-    if flat.numel() == 0:
-        inverse = torch.empty(self.shape, dtype=torch.int64, device=self.device)
-        return flat.clone(), inverse if return_inverse else _empty(self), _empty(self)
-    runs = _runs(flat[:, None])
-    count = int(runs[-1]) + 1
-    return (
-        flat.index_select(0, _representatives(runs, count)),
-        runs.reshape(self.shape) if return_inverse else _empty(self),
-        _counts(runs, count) if return_counts else _empty(self),
-    )
+    return _of_elements(self, _runs, return_inverse, return_counts)
