@@ -72,8 +72,8 @@ def _slice_backward(call: Call) -> Results:
             raise Refused("a place that varies, of elements that do not lie together")
         call.fill("grad_output", 0, [dim])
         slots = slots_of(made[dim : dim + 1])
-        program = padding.Shifted(dim, shape_of(axes), None if slots else size)
-        call.instead(program, ["grad_output"], [word, *slots])
+        shifted = padding.Shifted(dim, shape_of(axes), None if slots else size)
+        call.instead(shifted, ["grad_output"], [word, *slots])
         return [axes]
     start, _, step = slice(call.given("start"), None, call.given("step")).indices(size)
     if step == 1:
