@@ -60,26 +60,26 @@ def register_bernoulli(rule: Register, below: Rule, below_each: Rule) -> None:
 
 
 def register_integers(rule: Register, integers: Rule) -> None:
-    """Make rules of ``integers(ctx, shape, low, span)``, uniform in [low, low + span)."""
+    """Make rules of ``integers(ctx, shape, low, span)``, uniform in [low, low + span).
 
-    def below(ctx: Operation[A], high: Any, *_size: Any, dtype: str | None = None) -> Result:
+    Of size and dtype the promised result knows.
+    """
+
+    @functools.wraps(integers)
+    def below(ctx: Operation[Any], high: Any, *_size: Any, **_options: Any) -> Result:
         return integers(ctx, ctx.out[0].shape, 0, high)
 
-    def between(
-        ctx: Operation[A], low: Any, high: Any, *_size: Any, dtype: str | None = None
-    ) -> Result:
+    @functools.wraps(integers)
+    def between(ctx: Operation[Any], low: Any, high: Any, *_size: Any, **_options: Any) -> Result:
         end = _largest(ctx.out[0].dtype) + 1 if high is None else high
         return integers(ctx, ctx.out[0].shape, low, end - low)
 
-    def of_self(
-        ctx: Operation[A], self: A | None, *bounds: Any, dtype: str | None = None
-    ) -> Result:
+    @functools.wraps(integers)
+    def of_self(ctx: Operation[Any], self: A | None, *bounds: Any, **_options: Any) -> Result:
         if len(bounds) > 1:
             return between(ctx, *bounds)
         return below(ctx, *(bounds or (_largest(ctx.out[0].dtype) + 1,)))
 
-    for one in (below, between, of_self):
-        functools.update_wrapper(one, integers)
     rule("random", "random_", "random.from", "random_.from", "random.to", "random_.to")(of_self)
     rule("randint_like", "randint_like.generator")(of_self)
     rule("randint_like.low_dtype", "randint_like.low_generator_dtype")(of_self)
