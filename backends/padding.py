@@ -66,6 +66,11 @@ def given_sizes(sizes: Sequence[int | None], given: Sequence[Any]) -> list[Any]:
     return [next(rest).astype("int32") if size is None else size for size in sizes]
 
 
+def _from_start(xp: ModuleType, index: Any, size: Any) -> Any:
+    """An index, which counts from the end if it is below 0, as one from the start."""
+    return xp.where(index < 0, index + size, index).astype("int32")
+
+
 def _inside(xp: ModuleType, rooms: Sequence[int], at: int, first: Any, stop: Any) -> Any:
     positions = xp.arange(rooms[at], dtype="int32")
     inside = (positions >= first) & (positions < stop)
@@ -169,7 +174,7 @@ class Placed(Padding):
         """Takes the array, what of the index is given, and the size of the dimension."""
         array, *given, size = arrays
         (first,) = given_sizes((self.index,), given)
-        first = xp.where(first < 0, first + size.astype("int32"), first)
+        first = _from_start(xp, first, size.astype("int32"))
         inside = _inside(xp, self.rooms, self.dim, first, first + 1)
         return xp.where(inside, xp.expand_dims(array, self.dim), xp.zeros((), array.dtype))
 
@@ -191,7 +196,7 @@ class Shifted(Padding):
         """Takes the array, zero where it is padding, the place, and what of the size is given."""
         array, start, *given = arrays
         (size,) = given_sizes((self.size,), given)
-        first = xp.where(start < 0, start + size, start).astype("int32")
+        first = _from_start(xp, start, size)
         longest = array.shape[self.dim]
         from_first = xp.arange(self.rooms[self.dim], dtype="int32") - first
         taken = xp.take(array, xp.clip(from_first, 0, longest - 1), axis=self.dim)

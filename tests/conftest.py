@@ -5,9 +5,8 @@ from __future__ import annotations
 import importlib.util
 import os
 import tempfile
-import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -59,11 +58,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leave out what is not of the sample, and skip what is about other lanes."""
     chosen, one_in = config.option.lane, config.option.sample
     if one_in:
-        _keep(config, items, [lanes.is_sampled(item, one_in) for item in items])
+        _keep(config, items, lambda item: lanes.is_sampled(item, one_in))
     if config.option.share:
         number, shares = map(int, config.option.share.split("/"))
-        names = [zlib.crc32(item.nodeid.encode()) for item in items]
-        _keep(config, items, [name % shares == number % shares for name in names])
+        _keep(config, items, lambda item: (lanes.by_name(item) - number) % shares == 0)
     for item in items:
         why = lanes.skipped(item, lanes.lane_of(item, chosen))
         if why is not None:
@@ -71,10 +69,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             config.stash.setdefault(SKIPS, []).append((item.nodeid, why))
 
 
-def _keep(config: pytest.Config, items: list[pytest.Item], kept: list[bool]) -> None:
-    pairs = list(zip(items, kept, strict=True))
-    items[:] = [item for item, keep in pairs if keep]
-    config.hook.pytest_deselected(items=[item for item, keep in pairs if not keep])
+def _keep(
+    config: pytest.Config, items: list[pytest.Item], wanted: Callable[[pytest.Item], bool]
+) -> None:
+    config.hook.pytest_deselected(items=[item for item in items if not wanted(item)])
+    items[:] = filter(wanted, items)
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:

@@ -222,6 +222,7 @@ def system_headers(packages: tuple[str, ...]) -> list[str]:
 
 
 def _compile(library: Library, folder: Path) -> Path:
+    libraries = Path(torch.__file__).parent / "lib"
     common = [config.compiler(), *FLAGS, f"-I{library.sources}", f"-I{HEADERS}"]
     common += system_headers(library.packages)
     deadline = time.monotonic() + SECONDS
@@ -233,12 +234,7 @@ def _compile(library: Library, folder: Path) -> Path:
     _run(library, jobs, deadline)
     made = folder / "_core.so"
     link = [config.compiler(), "-shared", *map(str, objects)]
-    link += [
-        "-o",
-        str(made),
-        f"-L{Path(torch.__file__).parent / 'lib'}",
-        *(f"-l{name}" for name in library.links),
-    ]
+    link += ["-o", str(made), f"-L{libraries}", *(f"-l{name}" for name in library.links)]
     _run(library, [(link, "linking")], deadline)
     return made
 

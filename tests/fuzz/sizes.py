@@ -6,7 +6,7 @@ A program's choices are made by its seed and by ranks, never by sizes: its calls
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -259,3 +259,10 @@ def program(seed: int, device: Any, batch: int, length: int, steps: int = 9) -> 
     leaves = [x, *weights]
     grads = torch.autograd.grad(loss, leaves, allow_unused=True)
     return [one.detach().cpu() for one in (*results, *(g for g in grads if g is not None))]
+
+
+def beside_the_cpu(seed: int, device: Any) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """At all of ``SIZES``, what the program of ``seed`` gives on the device and on the CPU."""
+    for size in SIZES:
+        expected = program(seed, "cpu", *size)
+        yield from zip(program(seed, device, *size), expected, strict=True)

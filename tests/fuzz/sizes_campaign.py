@@ -63,14 +63,11 @@ class Watched(family.Families):
 
 def check(seed: int) -> None:
     """Assert that the program of a seed gives at every size what the CPU gives."""
-    for batch, length in sizes.SIZES:
-        expected = sizes.program(seed, "cpu", batch, length)
-        found = sizes.program(seed, "tpu", batch, length)
-        for one, other in zip(found, expected, strict=True):
-            largest = other.nan_to_num(0, 0, 0).abs().max().item() if other.numel() else 0.0
-            torch.testing.assert_close(
-                one, other, rtol=2e-4, atol=1e-4 * max(1.0, largest), equal_nan=True
-            )
+    for found, expected in sizes.beside_the_cpu(seed, "tpu"):
+        largest = expected.nan_to_num(0, 0, 0).abs().max().item() if expected.numel() else 0.0
+        torch.testing.assert_close(
+            found, expected, rtol=2e-4, atol=1e-4 * max(1.0, largest), equal_nan=True
+        )
 
 
 def campaign(number: int, start: int) -> int:

@@ -78,11 +78,8 @@ def test_what_was_sent_is_not_read_back(monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.parametrize("seed", range(12))
 def test_a_random_program_is_right_at_every_size(seed: int) -> None:
-    for batch, length in sizes.SIZES:
-        expected = sizes.program(seed, "cpu", batch, length)
-        found = sizes.program(seed, DEVICE, batch, length)
-        for one, other in zip(found, expected, strict=True):
-            torch.testing.assert_close(one, other, rtol=2e-4, atol=2e-5, equal_nan=True)
+    for found, expected in sizes.beside_the_cpu(seed, DEVICE):
+        torch.testing.assert_close(found, expected, rtol=2e-4, atol=2e-5, equal_nan=True)
 
 
 # ---- operators --------------------------------------------------------------------------------
