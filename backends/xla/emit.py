@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -14,6 +14,7 @@ from jax import lax
 from fuse.backends.decomposed import run_steps
 from fuse.backends.functions import arrays_in, program_of
 from fuse.backends.xla import views
+from fuse.backends.xla.constants import Constants
 from fuse.backends.xla.platform import Platform
 from fuse.backends.xla.rules.context import Place, RuleContext
 from fuse.backends.xla.rules.registry import DOUBLES, RULES, Unsupported
@@ -37,12 +38,14 @@ class Setting:
         steps: the operators of which a node without a rule is composed.
         updated: values that ``platform.update`` makes of the ones before them.
         scopes: whether what a node emits carries the node's name.
+        constants: those of the program, where it is emitted as a whole.
     """
 
     platform: Platform
     steps: Steps
     updated: frozenset[int] = frozenset()
     scopes: bool = False
+    constants: Constants | None = None
 
 
 _SINGLE = frozenset(("float32", "bfloat16", "float16", "bool"))
@@ -106,7 +109,10 @@ class _Emitter(Evaluator[Stored]):
         key = (operand.value, operand.view, self.node.slot_of(operand.place))
         if key not in self._reads:
             stored = self.values.get(operand.value)
-            self._reads[key] = read(stored, operand.view, self.offset(operand))
+            array, place = read(stored, operand.view, self.offset(operand))
+            if key[2] is None:
+                place = replace(place, operand=operand)
+            self._reads[key] = array, place
         array, place = self._reads[key]
         self._places[id(array)] = place
         return array
@@ -132,7 +138,8 @@ class _Emitter(Evaluator[Stored]):
         program = program_of(self.node.target)
         if program is not None:
             return program.emit(platform, arrays_in(positional))
-        context = RuleContext.of(self.node, self.scalars, platform=platform, places=self._places)
+        known = {"platform": platform, "places": self._places, "constants": self._setting.constants}
+        context = RuleContext.of(self.node, self.scalars, **known)
         return _called(self.node.target, context, positional, keyword)
 
     def write(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import jax
+import numpy as np
 
 from fuse.backends.base import Chunk
 from fuse.backends.xla.calls import Call
@@ -37,6 +38,8 @@ class Attention(NamedTuple):
             ``[batch, heads, L, S]``.
         heads_inside: whether the heads of a position lie beside each other in memory, as after
             ``x.view(batch, L, heads, width).transpose(1, 2)``.
+        constant: asks for what the bias is in every run of the program; ``None`` where that is
+            not known, or it takes more than it would save.
     """
 
     query: jax.Array
@@ -46,6 +49,7 @@ class Attention(NamedTuple):
     scale: float | jax.Array
     bias: jax.Array | None = None
     heads_inside: bool = False
+    constant: Callable[[], np.ndarray | None] = lambda: None
 
     def is_grouped(self) -> bool:
         """Whether the arrays are of one dtype and of the shapes above, and none is empty."""

@@ -13,8 +13,10 @@ from jax import lax
 
 from fuse.backends.base import Chunk
 from fuse.backends.xla.calls import Call
+from fuse.backends.xla.constants import Constants
 from fuse.backends.xla.emit import Reads, Scalars, Setting, Values, emit_node, read
 from fuse.backends.xla.horizontal_packing import Group, HorizontalPacking
+from fuse.backends.xla.platform import Platform
 from fuse.backends.xla.products import Batch, Sum
 from fuse.backends.xla.schedule import Step
 from fuse.trace.node import Node, Operand, Output, layouts_of
@@ -32,6 +34,7 @@ def emit_chunk(
     ``words`` is uint32[scalars, 2]; ``stacks`` says what the program takes and returns as stacks
     beside the chunk's inputs and outputs, each an array with one row a value.
     """
+    setting = replace(setting, constants=Constants(chunk.nodes, _emitter(setting)))
 
     def run(words: jax.Array, *arrays: jax.Array) -> tuple[jax.Array, ...]:
         inputs = arrays[: len(chunk.inputs)]
@@ -59,6 +62,21 @@ def emit_chunk(
         return (*outputs, *map(stacked.get, stacks.outputs))
 
     return run
+
+
+def _emitter(setting: Setting) -> Callable[[Sequence[Node], Operand], jax.Array]:
+    """What computes a constant: in XLA's own terms, for it may be on another platform."""
+    plain = Setting(Platform("cpu"), setting.steps)
+
+    def emit(nodes: Sequence[Node], operand: Operand) -> jax.Array:
+        values: Values = {}
+        reads: Reads = {}
+        scalars = Scalars(jnp.zeros((1, 2), jnp.uint32))
+        for node in nodes:
+            emit_node(node, values, reads, scalars, plain)
+        return read(values.get(operand.value), operand.view, None)[0]
+
+    return emit
 
 
 def _scope(chunk: Chunk, step: Step, setting: Setting) -> AbstractContextManager[object]:

@@ -1,7 +1,7 @@
 """FlexAttention's calls in a graph, written out as the operators that compute them.
 
 They are higher-order operators: each run of one is Python, ``vmap`` over the modifications of
-scores and masks, which no capture can replay. What is traced here is PyTorch's own definition.
+scores and masks, which no capture can replay. What is traced here are their definitions.
 """
 
 from __future__ import annotations
@@ -10,21 +10,17 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import torch
-from torch._higher_order_ops.flex_attention import (
-    flex_attention,
-    flex_attention_backward,
-    sdpa_dense,
-    sdpa_dense_backward,
-)
+from torch._higher_order_ops.flex_attention import flex_attention, flex_attention_backward
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.traceback import preserve_node_meta, set_current_meta
 
+from fuse.compile.flex_definitions import attend, attend_backward
 from fuse.compile.symbols import symbols_of
 
 DEFINITIONS: Final[dict[Any, Callable[..., Any]]] = {
-    flex_attention: sdpa_dense,
-    flex_attention_backward: sdpa_dense_backward,
+    flex_attention: attend,
+    flex_attention_backward: attend_backward,
 }
 """What computes a call, by the operator."""
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from fuse.backends.xla.platform import Attention
 from fuse.backends.xla.rules import (
@@ -27,8 +28,12 @@ from fuse.trace.node import Node, NumberArg
 def _asked(
     ctx: RuleContext, query: jax.Array, key: jax.Array, value: jax.Array, scores: Scores
 ) -> Attention:
-    inside = ctx.order(query) == (0, 2, 1, 3)
-    return Attention(query, key, value, scores.causal, scores.scale, scores.bias, inside)
+    inside, bias = ctx.order(query) == (0, 2, 1, 3), scores.bias
+
+    def constant() -> np.ndarray | None:
+        return None if bias is None else ctx.constant(bias)
+
+    return Attention(query, key, value, scores.causal, scores.scale, bias, inside, constant)
 
 
 def attend(

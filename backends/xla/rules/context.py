@@ -7,9 +7,12 @@ from dataclasses import dataclass, field
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from fuse.backends.context import Operation, Scalar
+from fuse.backends.xla.constants import Constants
 from fuse.backends.xla.platform import Platform
+from fuse.trace.node import Operand
 from fuse.trace.spec import View, contiguous_strides
 
 Number = Scalar | jax.Array
@@ -22,10 +25,12 @@ class Place:
     """Where an operand lies: ``view`` of the whole buffer ``base``.
 
     ``base`` is ``None`` where the place varies from run to run, or the buffer is of another dtype.
+    ``operand`` is what was read, where the place does not vary.
     """
 
     base: jax.Array | None
     view: View
+    operand: Operand | None = None
 
 
 @dataclass(frozen=True)
@@ -36,10 +41,19 @@ class RuleContext(Operation[jax.Array]):
         platform: where the program runs, and the kernels that it may call there.
         places: where each operand lies in memory, by the array's ``id``; empty where that is
             not known.
+        constants: those of the program.
     """
 
     platform: Platform = Platform("cpu")
     places: Mapping[int, Place] = field(default_factory=dict)
+    constants: Constants | None = None
+
+    def constant(self, value: jax.Array) -> np.ndarray | None:
+        """What an operand is in every run of the program; ``None`` where that is not known."""
+        place = self.places.get(id(value))
+        if place is None or place.operand is None or self.constants is None:
+            return None
+        return self.constants.read(place.operand)
 
     def order(self, value: jax.Array) -> tuple[int, ...]:
         """The dimensions of an operand from the largest stride to the smallest.

@@ -18,6 +18,7 @@ import numpy as np
 
 from fuse.backends.precision import of_products
 from fuse.backends.xla.platform import Attention
+from fuse.backends.xla.tpu.masks import Mask, mask_of
 from fuse.backends.xla.tpu.work import Work
 
 LEAST: Final = {"default": 32 << 20, "highest": 64 << 20}
@@ -88,20 +89,21 @@ def _splash() -> _Splash | None:
 def covered(asked: Attention) -> bool:
     """Whether the kernels compute the call, and should.
 
-    Lengths are multiples of 128, those of causal calls equal, and the width is up to 256.
+    Lengths are multiples of 128, those of causal calls equal, and the width is up to 256. A bias is
+    a mask that is known while the program is compiled: its empty blocks are not computed.
     """
     if not asked.is_grouped():
         return False
     query, (batch, heads, length, width) = asked.query, asked.query.shape
     keys = asked.key.shape[2]
     return (
-        asked.bias is None
-        and query.dtype in (jnp.bfloat16, jnp.float32)
+        query.dtype in (jnp.bfloat16, jnp.float32)
         and width <= WIDEST
         and length % LANES == keys % LANES == 0
         and (length == keys or not asked.causal)
         and batch * heads * length * keys >= LEAST[_precision(query.dtype)]
         and _splash() is not None
+        and mask_of(asked) is not None
     )
 
 
@@ -110,11 +112,11 @@ def _block(length: int) -> int:
 
 
 @functools.lru_cache(maxsize=64)
-def _kernel(queries: int, keys: int, causal: bool, interpret: bool) -> Any:
-    """JAX's kernel, with the blocks that a causal mask leaves as arrays of the host."""
+def _kernel(mask: Mask, interpret: bool) -> Any:
+    """JAX's kernel, with the blocks that a mask leaves as arrays of the host."""
     splash = _splash()
     assert splash is not None
-    rows, columns = _block(queries), _block(keys)
+    rows, columns = _block(mask.queries), _block(mask.keys)
     sizes = splash.kernel.BlockSizes(
         block_q=rows,
         block_kv=columns,
@@ -125,10 +127,14 @@ def _kernel(queries: int, keys: int, causal: bool, interpret: bool) -> Any:
         block_q_dq=rows,
         block_kv_dq=columns,
     )
-    mask = splash.masks.CausalMask if causal else splash.masks.FullMask
+    if mask.seen is not None:
+        known = splash.masks.NumpyMask(mask.seen)
+    else:
+        form = splash.masks.CausalMask if mask.causal else splash.masks.FullMask
+        known = form((mask.queries, mask.keys))
     with jax.ensure_compile_time_eval():
         made = splash.kernel.make_splash_mha(
-            mask=splash.masks.MultiHeadMask([mask((queries, keys))]),  # of every head
+            mask=splash.masks.MultiHeadMask([known]),  # of every head
             block_sizes=sizes,
             save_residuals=True,
             head_shards=1,
@@ -162,15 +168,12 @@ def _times(value: jax.Array, scale: float | jax.Array) -> jax.Array:
     return scaled.astype(value.dtype)
 
 
-def _work(asked: Attention, products: int, arrays: int) -> Work:
+def _work(asked: Attention, mask: Mask, products: int, arrays: int) -> Work:
     """Of the blocks that the mask leaves: the keys of each block of queries are read for it."""
     query, key = asked.query, asked.key
     length, keys, width = query.shape[2], key.shape[2], _heads(query[:1, :1, :1]).shape[-1]
     rows, columns = _block(length), _block(keys)
-    starts = range(0, length, rows)
-    seen = sum(
-        -(-(first + rows) // columns) if asked.causal else keys // columns for first in starts
-    )
+    seen = mask.blocks(rows, columns)
     heads = query.shape[0] * query.shape[1]
     flops = 2 * products * heads * seen * rows * columns * width * PASSES[_precision(query.dtype)]
     row = width * query.dtype.itemsize
@@ -185,8 +188,10 @@ def attend(asked: Attention, interpret: bool = False) -> tuple[jax.Array, jax.Ar
     and it is no power of two. ``interpret``: by Pallas's interpreter, on any platform.
     """
     query, width = asked.query, asked.query.shape[-1]
-    kernel = _kernel(query.shape[2], asked.key.shape[2], asked.causal, interpret)
-    scope = _work(asked, FORWARD_PRODUCTS, 2).scope()
+    mask = mask_of(asked)
+    assert mask is not None
+    kernel = _kernel(mask, interpret)
+    scope = _work(asked, mask, FORWARD_PRODUCTS, 2).scope()
     with jax.enable_x64(False), jax.default_matmul_precision(_precision(query.dtype)), scope:
         operands = (_times(query, asked.scale), asked.key, asked.value)
         output, (logarithm,) = kernel(*map(_heads, operands))
@@ -217,8 +222,10 @@ def attend_gradient(
     """
     splash, query = _splash(), asked.query
     assert splash is not None and splash.gradient is not None
-    kernel = _kernel(query.shape[2], asked.key.shape[2], asked.causal, interpret)
-    scope = _work(asked, GRADIENT_PRODUCTS, 8).scope(kernels=2)
+    mask = mask_of(asked)
+    assert mask is not None
+    kernel = _kernel(mask, interpret)
+    scope = _work(asked, mask, GRADIENT_PRODUCTS, 8).scope(kernels=2)
     with jax.enable_x64(False), jax.default_matmul_precision(_precision(query.dtype)), scope:
         operands = (_times(query, asked.scale), asked.key, asked.value)
         q, k, v = map(_heads, operands)

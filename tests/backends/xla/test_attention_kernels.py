@@ -16,6 +16,7 @@ from fuse.backends import precision
 from fuse.backends.xla.platform import Attention
 from fuse.backends.xla.rules.registry import RuleContext
 from fuse.backends.xla.tpu import attention
+from fuse.backends.xla.tpu.masks import Mask
 from fuse.backends.xla.tpu.platform import TpuPlatform
 from tests.backends.rule_harness import RULES, to_array, to_tensor
 from tests.backends.test_rules_attention import FORWARD
@@ -206,7 +207,73 @@ def test_masks_are_arrays_of_the_host_though_made_while_tracing() -> None:
     attention._kernel.cache_clear()
     given = asked((1, 1, 256, 64), dtype="float32")
     jax.eval_shape(lambda *qkv: attention.attend(Attention(*qkv, True, 1.0)), *given[:3])
-    kernel = attention._kernel(256, 256, True, True)
+    kernel = attention._kernel(Mask(256, 256, True), True)
     leaves = jax.tree.leaves((kernel.fwd_mask_info, kernel.dq_mask_info, kernel.dkv_mask_info))
     assert all(not isinstance(leaf, jax.Array) for leaf in leaves)
     assert any(isinstance(leaf, np.ndarray) for leaf in leaves)
+
+
+ROWS, COLUMNS = np.indices((384, 384))
+WINDOW = (ROWS >= COLUMNS) & (ROWS - COLUMNS < 100)
+
+
+def additive(least: float) -> np.ndarray:
+    return np.where(WINDOW, 0, np.float32(least))
+
+
+@pytest.mark.parametrize(
+    ("bias", "causal"),
+    [
+        (WINDOW, False),
+        (ROWS - COLUMNS < 100, True),
+        (np.broadcast_to(WINDOW, (1, 2, 384, 384)), False),
+        (additive(-np.inf), False),
+        (additive(float(np.finfo(np.float32).min)), False),
+        ((ROWS // 128 == COLUMNS // 128)[:1] | (ROWS >= 0), False),
+        (COLUMNS[:1] < 200, False),
+    ],
+    ids=["window", "causal too", "of heads", "infinity", "least", "all", "of keys"],
+)
+def test_a_mask_that_is_known_and_its_gradients(bias: np.ndarray, causal: bool) -> None:
+    *qkv, grad = tensors((1, 2, 1, 384, 384, 32), torch.float32)
+    mask = torch.from_numpy(np.broadcast_to(bias, (*bias.shape[:-2], 384, 384)).copy())
+    mask = torch.where(mask, 0, -torch.inf) if mask.dtype == torch.bool else mask
+    exact = [one.double().requires_grad_() for one in qkv]
+    past = torch.where(torch.ones(384, 384).tril().bool() | (not causal), 0, -torch.inf)
+    output = F.scaled_dot_product_attention(*exact, mask.double() + past, enable_gqa=True)
+    output.backward(grad.double())
+    platform = TpuPlatform()
+    with jax.enable_x64(True):
+        q, k, v = map(to_array, qkv)
+        known = Attention(q, k, v, causal, 32**-0.5, jnp.asarray(bias), False, lambda: bias)
+        found = platform.attention(known)
+        assert found is not None
+        grads = platform.attention_gradient(known, to_array(grad), *found)
+        assert grads is not None
+        assert platform.attention(known._replace(constant=lambda: None)) is None
+    close(found[0], output.detach(), torch.float32)
+    for one, wanted in zip(grads, exact, strict=True):
+        assert wanted.grad is not None
+        close(one, wanted.grad, torch.float32)
+
+
+@pytest.mark.parametrize(
+    "bias",
+    [
+        WINDOW & (ROWS != 5),
+        np.stack([WINDOW, ROWS >= COLUMNS])[None],
+        additive(-1.0),
+        np.where(WINDOW, 0.5, -np.inf).astype(np.float32),
+    ],
+    ids=["an empty row", "by head", "a number", "a number that is seen"],
+)
+def test_other_masks_are_left_to_the_rule(bias: np.ndarray) -> None:
+    q = jnp.zeros((1, 2, 384, 32))
+    known = Attention(q, q, q, False, 1.0, jnp.asarray(bias), False, lambda: bias)
+    assert TpuPlatform().attention(known) is None
+
+
+def test_blocks_of_a_mask() -> None:
+    window = Mask(384, 384, False, b"", WINDOW)
+    assert (window.blocks(128, 128), Mask(384, 384, True).blocks(128, 128)) == (5, 6)
+    assert Mask(384, 256).blocks(128, 128) == 6
