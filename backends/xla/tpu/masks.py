@@ -69,5 +69,6 @@ def _seen(bias: np.ndarray[Any, Any]) -> np.ndarray[Any, Any] | None:
     if bias.dtype == np.bool_:
         return bias
     seen = bias == 0
-    least: float = ml_dtypes.finfo(bias.dtype).min
-    return seen if (seen | (bias <= least)).all() else None
+    # Any: ml_dtypes declares NumPy's numbers, which bfloat16 is none of.
+    limits: Any = ml_dtypes.finfo
+    return seen if (seen | (bias <= limits(bias.dtype).min)).all() else None
