@@ -36,7 +36,11 @@ STEPS, TURN_SECONDS = 5, 0.1
 """What a turn that counts has at least."""
 ROUNDS = 12
 RIVAL_DEVICES = {"cpu": "cpu", "gpu": "cuda"}
-OURS = ("strict", "fused", "compiled", "graph")
+TIERS = {"default": "auto", "uncompiled": "uncompiled"}
+"""The setting of tiers of the contenders whose setting is not that of ``bench/conftest.py``."""
+OURS = ("strict", "default", "uncompiled", "fused", "compiled", "graph")
+SETTLE_SECONDS = 60.0
+"""What the policy of tiers has at most to decide, before a contender is measured."""
 
 
 def rival_device() -> str:
@@ -53,21 +57,27 @@ def environment_of(name: str) -> dict[str, str]:
     On a GPU they share its memory, which the first to start would take; and PyTorch has one
     accelerator a process, which is CUDA's in those of its own contenders.
     """
+    tier = {"FUSE_TIER": TIERS[name]} if name in TIERS else {}
     if rival_device() == "cpu":
-        return dict(os.environ)
+        return os.environ | tier
     autoload = "1" if name in OURS else "0"
-    return os.environ | {
-        "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
-        "TORCH_DEVICE_BACKEND_AUTOLOAD": autoload,
-        "FUSE_AUTOLOAD": autoload,
-    }
+    return (
+        os.environ
+        | tier
+        | {
+            "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+            "TORCH_DEVICE_BACKEND_AUTOLOAD": autoload,
+            "FUSE_AUTOLOAD": autoload,
+        }
+    )
 
 
 def turns(program: str, names: Sequence[str], rounds: int = ROUNDS) -> dict[str, Any]:
     """Median seconds a step of each contender, and what Fused compiled and ran on the host.
 
-    ``names`` are "cpu eager" or "cuda eager", "torch.compile", "strict", "fused", "compiled",
-    "graph" or "jax.jit".
+    ``names`` are "cpu eager" or "cuda eager", "torch.compile", "jax.jit", and the device's:
+    "default", which has no setting, "fused", all compiled, "uncompiled", "strict", "compiled" by
+    ``torch.compile``, "graph".
     ``first`` are the seconds of each one's first step, compilers included.
     """
     times: dict[str, list[float]] = {name: [] for name in names}
@@ -146,6 +156,8 @@ def main(program: str, name: str) -> None:
     start = time.perf_counter()
     step()
     first = time.perf_counter() - start
+    if name == "default":
+        _fuse().explain(step, steady=True, seconds=SETTLE_SECONDS)
     warm_up(step, 8)
     if name == "fused":
         _fuse().reset_stats()

@@ -1,4 +1,4 @@
-"""Strict against Fused against PyTorch's own eager, ``torch.compile`` and hand-written JAX."""
+"""The device by default, in each mode and tier, and PyTorch's eager, ``torch.compile`` and JAX."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from bench.programs import PROGRAMS, Program
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 def test_program(program: Program, benchmark: Any, results: dict[str, Any]) -> None:
-    names = [f"{rival_device()} eager", "strict", "fused"]
-    names += ["torch.compile"] if program.compilable else []
+    names = [f"{rival_device()} eager", "default", "fused", "strict"]
+    names += ["uncompiled"] if rival_device() == "cpu" else []
+    names += ["torch.compile", "compiled"] if program.compilable else []
     names += ["jax.jit"] if program.name in HANDWRITTEN else []
     found = turns(program.name, names)
     results[program.name] = found
