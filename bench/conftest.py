@@ -38,14 +38,12 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if RESULTS:
         known = json.loads(path.read_text()) if path.exists() else {}
         path.write_text(json.dumps(known | RESULTS, indent=1) + "\n")
-        _plot({name: r["seconds"] for name, r in RESULTS.items() if "seconds" in r})
+        _plot(_programs())
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Print the table of ratios."""
-    programs = {
-        name: r["seconds"] for name, r in RESULTS.items() if SUBJECT in r.get("seconds", ())
-    }
+    programs = _programs()
     write = terminalreporter.write_line
     if programs:
         write("")
@@ -72,9 +70,13 @@ RIVALS = (*OTHERS, "fused", "uncompiled", "compiled", "strict")
 ``torch.compile``, and call by call."""
 
 
+def _programs() -> dict[str, dict[str, float]]:
+    """Seconds a step of each contender, by program."""
+    return {name: r["seconds"] for name, r in RESULTS.items() if "seconds" in r}
+
+
 def _ratio(seconds: dict[str, float], rival: str) -> float | None:
-    known = rival in seconds and SUBJECT in seconds
-    return seconds[rival] / seconds[SUBJECT] if known else None
+    return seconds[rival] / seconds[SUBJECT] if rival in seconds else None
 
 
 def _mean(ratios: list[float | None]) -> float:

@@ -57,19 +57,17 @@ def environment_of(name: str) -> dict[str, str]:
     On a GPU they share its memory, which the first to start would take; and PyTorch has one
     accelerator a process, which is CUDA's in those of its own contenders.
     """
-    tier = {"FUSE_TIER": TIERS[name]} if name in TIERS else {}
+    environment = dict(os.environ)
+    if name in TIERS:
+        environment["FUSE_TIER"] = TIERS[name]
     if rival_device() == "cpu":
-        return os.environ | tier
+        return environment
     autoload = "1" if name in OURS else "0"
-    return (
-        os.environ
-        | tier
-        | {
-            "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
-            "TORCH_DEVICE_BACKEND_AUTOLOAD": autoload,
-            "FUSE_AUTOLOAD": autoload,
-        }
-    )
+    return environment | {
+        "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+        "TORCH_DEVICE_BACKEND_AUTOLOAD": autoload,
+        "FUSE_AUTOLOAD": autoload,
+    }
 
 
 def turns(program: str, names: Sequence[str], rounds: int = ROUNDS) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 
 import jax
@@ -9,6 +10,7 @@ import numpy as np
 
 from fuse.backends.functions import is_function
 from fuse.trace.node import Node, Operand
+from fuse.trace.spec import View
 
 MOST_NODES = 64
 """Nodes of which a constant is computed: a mask that is made of indices takes a dozen."""
@@ -27,17 +29,20 @@ class Constants:
 
     def __init__(self, nodes: Sequence[Node], emit: Emit) -> None:
         self._nodes, self._emit = nodes, emit
-        self._makers = {
-            value: place for place, node in enumerate(nodes) for value in node.results()
-        }
-        self._last: tuple[Operand, np.ndarray] | None = None
+        self._last: tuple[tuple[int, View], np.ndarray] | None = None
+
+    @functools.cached_property
+    def _makers(self) -> dict[int, int]:
+        """The node that makes a value: few programs have anything asked of them."""
+        return {value: at for at, node in enumerate(self._nodes) for value in node.results()}
 
     def read(self, operand: Operand) -> np.ndarray | None:
         """What an operand is in every run; ``None`` where that is not known, or too much.
 
         Its view has to be at a place that does not vary.
         """
-        if self._last is not None and self._last[0] == operand:
+        key = operand.value, operand.view
+        if self._last is not None and self._last[0] == key:
             return self._last[1]
         made = self._makers_of(operand)
         if made is None or operand.view.numel > MOST_ELEMENTS:
@@ -45,7 +50,7 @@ class Constants:
         # Compiled, so that what is on the way is not in memory: indices have eight bytes.
         with jax.ensure_compile_time_eval(), jax.enable_x64(True):
             found = np.asarray(jax.jit(lambda: self._emit(made, operand))())
-        self._last = operand, found
+        self._last = key, found
         return found
 
     def _makers_of(self, operand: Operand) -> list[Node] | None:

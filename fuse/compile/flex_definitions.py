@@ -18,6 +18,8 @@ from torch._higher_order_ops.flex_attention import (
     sdpa_dense_backward,
 )
 
+from fuse.device.composites.attention import gradients
+
 LN2 = math.log(2)
 """FlexAttention's logarithms are those of base 2."""
 
@@ -30,29 +32,21 @@ def attend(
     block_mask: tuple[Any, ...],
     scale: float,
     kernel_options: dict[str, Any],
-    score_mod_other_buffers: tuple[Any, ...] = (),
-    mask_mod_other_buffers: tuple[Any, ...] = (),
+    *captured: tuple[Any, ...],
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The higher-order operator ``flex_attention``: its arguments, and what it returns.
 
-    The largest scores, its last result, are not computed where nobody asked for them: memory that
-    nothing was written to.
+    ``captured`` is what the modification of scores captures, and that of the mask. The largest
+    scores, the last result, are not computed where nobody asked for them: memory that nothing was
+    written to.
     """
     plain = _is_plain(query, key, value, score_mod) and not kernel_options.get("OUTPUT_MAX", True)
     if not plain:
         found: tuple[Tensor, Tensor, Tensor] = sdpa_dense(
-            query,
-            key,
-            value,
-            score_mod,
-            block_mask,
-            scale,
-            kernel_options,
-            score_mod_other_buffers,
-            mask_mod_other_buffers,
+            query, key, value, score_mod, block_mask, scale, kernel_options, *captured
         )
         return found
-    mask = _mask(query, key, block_mask[-1], mask_mod_other_buffers)
+    mask = _mask(query, key, block_mask[-1], *captured[1:])
     made = torch.ops.aten._scaled_dot_product_fused_attention_overrideable(
         query, key, value, mask, scale=scale
     )
@@ -76,54 +70,25 @@ def attend_backward(
     block_mask: tuple[Any, ...],
     scale: float,
     kernel_options: dict[str, Any],
-    score_mod_other_buffers: tuple[Any, ...] = (),
-    mask_mod_other_buffers: tuple[Any, ...] = (),
+    *captured: tuple[Any, ...],
 ) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor | None, ...]]:
     """The higher-order operator ``flex_attention_backward``, likewise."""
     plain = _is_plain(query, key, value, fw_graph) and grad_logsumexp is None
     if not plain or grad_out is None:
+        rest = (fw_graph, joint_graph, block_mask, scale, kernel_options, *captured)
         found: tuple[Tensor, Tensor, Tensor, tuple[Tensor | None, ...]] = sdpa_dense_backward(
-            query,
-            key,
-            value,
-            out,
-            logsumexp,
-            grad_out,
-            grad_logsumexp,
-            fw_graph,
-            joint_graph,
-            block_mask,
-            scale,
-            kernel_options,
-            score_mod_other_buffers,
-            mask_mod_other_buffers,
+            query, key, value, out, logsumexp, grad_out, grad_logsumexp, *rest
         )
         return found
-    mask = _mask(query, key, block_mask[-1], mask_mod_other_buffers)
+    mask = _mask(query, key, block_mask[-1], *captured[1:])
     # Of queries that see nothing, whose weights are exp(-inf - 0) so.
     logsumexp = logsumexp.masked_fill(logsumexp == -torch.inf, 0)
-    state = torch.zeros((), dtype=torch.int64, device=query.device)
-    made = torch.ops.aten._scaled_dot_product_fused_attention_overrideable_backward(
-        grad_out,
-        query,
-        key,
-        value,
-        mask,
-        [True, True, True, False],
-        out,
-        (logsumexp * LN2).flatten(0, 1),
-        None,
-        None,
-        query.shape[-2],
-        key.shape[-2],
-        0.0,
-        False,
-        state,
-        state,
-        scale=scale,
-    )
-    grads = [_laid(one, like) for one, like in zip(made[:3], (query, key, value), strict=True)]
-    return grads[0], grads[1], grads[2], tuple(None for _ in score_mod_other_buffers)
+    tensors = (query, key, value)
+    logarithm = (logsumexp * LN2).flatten(0, 1)
+    state = [torch.zeros((), dtype=torch.int64, device=query.device)] * 2
+    grads = gradients(grad_out, *tensors, mask, out, logarithm, state, scale=scale)
+    laid = [_laid(made, like) for made, like in zip(grads[:3], tensors, strict=True)]
+    return laid[0], laid[1], laid[2], tuple(None for _ in captured[0])
 
 
 def _is_plain(query: Tensor, key: Tensor, value: Tensor, score_mod: Any) -> bool:
@@ -147,7 +112,9 @@ def _returns_scores(module: torch.fx.GraphModule) -> bool:
     return returned is next(iter(module.graph.nodes))
 
 
-def _mask(query: Tensor, key: Tensor, mask_mod: Any, captured: tuple[Any, ...]) -> Tensor | None:
+def _mask(
+    query: Tensor, key: Tensor, mask_mod: Any, captured: tuple[Any, ...] = ()
+) -> Tensor | None:
     """What queries see: booleans ``[1 or B, 1 or H, L, S]``; ``None`` where that is everything."""
     # Lazily: it is the program's import of that module which imports this one.
     from torch.nn.attention.flex_attention import _vmap_for_bhqkv  # noqa: PLC0415

@@ -86,25 +86,25 @@ def _splash() -> _Splash | None:
     return _Splash(kernel, masks, gradient if known else None)
 
 
-def covered(asked: Attention) -> bool:
-    """Whether the kernels compute the call, and should.
+def covered(asked: Attention) -> Mask | None:
+    """The mask of a call that the kernels compute, and should; ``None`` for any other.
 
     Lengths are multiples of 128, those of causal calls equal, and the width is up to 256. A bias is
     a mask that is known while the program is compiled: its empty blocks are not computed.
     """
     if not asked.is_grouped():
-        return False
+        return None
     query, (batch, heads, length, width) = asked.query, asked.query.shape
     keys = asked.key.shape[2]
-    return (
+    fits = (
         query.dtype in (jnp.bfloat16, jnp.float32)
         and width <= WIDEST
         and length % LANES == keys % LANES == 0
         and (length == keys or not asked.causal)
         and batch * heads * length * keys >= LEAST[_precision(query.dtype)]
         and _splash() is not None
-        and mask_of(asked) is not None
     )
+    return mask_of(asked) if fits else None
 
 
 def _block(length: int) -> int:
@@ -127,8 +127,9 @@ def _kernel(mask: Mask, interpret: bool) -> Any:
         block_q_dq=rows,
         block_kv_dq=columns,
     )
-    if mask.seen is not None:
-        known = splash.masks.NumpyMask(mask.seen)
+    seen = mask.seen()
+    if seen is not None:
+        known = splash.masks.NumpyMask(seen)
     else:
         form = splash.masks.CausalMask if mask.causal else splash.masks.FullMask
         known = form((mask.queries, mask.keys))
@@ -181,15 +182,16 @@ def _work(asked: Attention, mask: Mask, products: int, arrays: int) -> Work:
     return Work(flops, nbytes, width)
 
 
-def attend(asked: Attention, interpret: bool = False) -> tuple[jax.Array, jax.Array]:
-    """What ``Platform.attention`` returns, of a call that is ``covered``.
+def attend(asked: Attention, interpret: bool = False) -> tuple[jax.Array, jax.Array] | None:
+    """What ``Platform.attention`` returns: ``None`` for a call that is not ``covered``.
 
     The scale is multiplied into the queries, which rounds them once more where they are bfloat16
     and it is no power of two. ``interpret``: by Pallas's interpreter, on any platform.
     """
+    mask = covered(asked)
+    if mask is None:
+        return None
     query, width = asked.query, asked.query.shape[-1]
-    mask = mask_of(asked)
-    assert mask is not None
     kernel = _kernel(mask, interpret)
     scope = _work(asked, mask, FORWARD_PRODUCTS, 2).scope()
     with jax.enable_x64(False), jax.default_matmul_precision(_precision(query.dtype)), scope:
@@ -211,19 +213,22 @@ def attend_gradient(
     output: jax.Array,
     logarithm: jax.Array,
     interpret: bool = False,
-) -> tuple[jax.Array, jax.Array, jax.Array]:
+) -> tuple[jax.Array, jax.Array, jax.Array] | None:
     """What ``Platform.attention_gradient`` returns, without computing the output again.
 
+    ``None`` for a call that is not ``covered``, and without ``has_gradient``.
+
     Args:
-        asked: a call that is ``covered``, where ``has_gradient``.
+        asked: what was computed.
         grad, output: ``[batch, heads, L, width]``.
         logarithm: float32, as many as ``[batch, heads, L]``.
         interpret: as of ``attend``.
     """
+    mask = covered(asked) if has_gradient() else None
+    if mask is None:
+        return None
     splash, query = _splash(), asked.query
     assert splash is not None and splash.gradient is not None
-    mask = mask_of(asked)
-    assert mask is not None
     kernel = _kernel(mask, interpret)
     scope = _work(asked, mask, GRADIENT_PRODUCTS, 8).scope(kernels=2)
     with jax.enable_x64(False), jax.default_matmul_precision(_precision(query.dtype)), scope:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,21 +18,34 @@ class Mask:
     Attributes:
         queries, keys: how many there are.
         causal: whether query ``i`` sees keys up to ``i`` only.
-        digest: of ``seen``, by which masks are told apart.
-        seen: booleans ``[queries, keys]`` where it is another mask, which has ``causal`` in it.
+        packed: another mask, which has ``causal`` in it, a bit a pair: kernels keep their masks.
     """
 
     queries: int
     keys: int
     causal: bool = False
-    digest: bytes = b""
-    seen: np.ndarray | None = field(default=None, compare=False, repr=False)
+    packed: bytes = field(default=b"", repr=False)
+
+    @classmethod
+    def of(cls, seen: np.ndarray[Any, Any]) -> Mask:
+        """That of booleans ``[queries, keys]``."""
+        queries, keys = seen.shape
+        return cls(queries, keys, packed=np.packbits(seen).tobytes())
+
+    def seen(self) -> np.ndarray[Any, Any] | None:
+        """The booleans it is of; ``None``: it is causal, or everything is seen."""
+        if not self.packed:
+            return None
+        bits = np.frombuffer(self.packed, np.uint8)
+        flat = np.unpackbits(bits, count=self.queries * self.keys)
+        return flat.view(np.bool_).reshape(self.queries, self.keys)
 
     def blocks(self, rows: int, columns: int) -> int:
         """Blocks of that size which have something to be seen; sizes divide the lengths."""
-        if self.seen is not None:
+        seen = self.seen()
+        if seen is not None:
             grid = (self.queries // rows, rows, self.keys // columns, columns)
-            return int(self.seen.reshape(grid).any((1, 3)).sum())
+            return int(seen.reshape(grid).any((1, 3)).sum())
         starts = range(0, self.queries, rows)
         across = self.keys // columns
         return sum(-(-(at + rows) // columns) if self.causal else across for at in starts)
@@ -60,7 +72,7 @@ def mask_of(asked: Attention) -> Mask | None:
         one = np.tril(one)
     if not one.any(1).all():
         return None
-    return Mask(queries, keys, False, hashlib.sha256(np.packbits(one).tobytes()).digest(), one)
+    return Mask.of(one)
 
 
 def _seen(bias: np.ndarray[Any, Any]) -> np.ndarray[Any, Any] | None:

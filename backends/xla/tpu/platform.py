@@ -46,11 +46,9 @@ class TpuPlatform(Platform):
         return None
 
     def attention(self, asked: Attention) -> tuple[jax.Array, jax.Array] | None:  # noqa: D102
-        return attention.attend(asked) if attention.covered(asked) else None
+        return attention.attend(asked)
 
     def attention_gradient(  # noqa: D102
         self, asked: Attention, grad: jax.Array, output: jax.Array, logarithm: jax.Array
     ) -> tuple[jax.Array, jax.Array, jax.Array] | None:
-        if not attention.covered(asked) or not attention.has_gradient():
-            return None
         return attention.attend_gradient(asked, grad, output, logarithm)

@@ -6,6 +6,8 @@ for the operators of PyTorch's CUDA kernels, and none for the one that devices l
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -52,14 +54,39 @@ def _attend_backward(
     *,
     scale: float | None = None,
 ) -> tuple[Tensor | None, ...]:
-    found: tuple[Tensor | None, ...]
+    forward = (query, key, value, attn_bias, out, logsumexp)
+    state = (philox_seed, philox_offset)
+    found = gradients(grad_out_, *forward, state, dropout_p, grad_input_mask, is_causal, scale)
+    # The device gives zeros for a bias that needs none, of which DTensor has no specification.
+    return (*found[:3], found[3] if grad_input_mask[3] else None)
+
+
+def gradients(
+    grad_out: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    bias: Tensor | None,
+    out: Tensor,
+    logsumexp: Tensor,
+    state: Sequence[Tensor],
+    dropout_p: float = 0.0,
+    wanted: Sequence[bool] = (True, True, True, False),
+    is_causal: bool = False,
+    scale: float | None = None,
+) -> tuple[Tensor, ...]:
+    """Of query, key, value and bias, by the device's operator; ``wanted`` says which.
+
+    All but ``logsumexp``, ``[B, H, L]``, are ``[B, H, L, E]``; ``state`` is that of dropout.
+    """
+    found: tuple[Tensor, ...]
     found = torch.ops.aten._scaled_dot_product_fused_attention_overrideable_backward(
-        grad_out_,
+        grad_out,
         query,
         key,
         value,
-        attn_bias,
-        grad_input_mask,
+        bias,
+        list(wanted),
         out,
         logsumexp,
         None,
@@ -68,9 +95,7 @@ def _attend_backward(
         key.size(-2),
         dropout_p,
         is_causal,
-        philox_seed,
-        philox_offset,
+        *state,
         scale=scale,
     )
-    # The device gives zeros for a bias that needs none, of which DTensor has no specification.
-    return (*found[:3], found[3] if grad_input_mask[3] else None)
+    return found

@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from fuse.device.composites.attention import gradients
 from fuse.device.composites.registry import kernel
 from fuse.errors import UnsupportedError, describe
 from fuse.trace.source import user_line
@@ -85,20 +86,16 @@ def _attend_backward(
         grad_out = torch.where(rows[:, None, None], grad_out, 0)
         # A row of no sequence has weights of 0 / 0: with this sum they are 0.
         logsumexp = torch.where(rows, logsumexp, torch.inf)[None]
-    grads = torch.ops.aten._scaled_dot_product_fused_attention_overrideable_backward(
-        *map(_heads_first, (grad_out, query, key, value)),
+    grads = gradients(
+        _heads_first(grad_out),
+        _heads_first(query),
+        _heads_first(key),
+        _heads_first(value),
         bias,
-        [True, True, True, False],
         _heads_first(out),
         logsumexp,
-        None,
-        None,
-        query.size(-3),
-        key.size(-3),
+        (rng_state[0], rng_state[1]),
         dropout_p,
-        False,
-        rng_state[0],
-        rng_state[1],
         scale=scale,
     )
     query_grad, key_grad, value_grad = (one.transpose(1, 2) for one in grads[:3])

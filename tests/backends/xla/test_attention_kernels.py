@@ -99,7 +99,9 @@ def test_rules_call_them_and_write_what_they_do_not_cover(monkeypatch: pytest.Mo
     calls: list[bool] = []
     covered = attention.covered
     monkeypatch.setattr(
-        attention, "covered", lambda asked: calls.append(found := covered(asked)) or found
+        attention,
+        "covered",
+        lambda asked: calls.append((found := covered(asked)) is not None) or found,
     )
     *qkv, grad = tensors((1, 2, 2, 128, 128, 64), torch.float32)
     forward = getattr(torch.ops.aten, FORWARD)
@@ -274,6 +276,6 @@ def test_other_masks_are_left_to_the_rule(bias: np.ndarray) -> None:
 
 
 def test_blocks_of_a_mask() -> None:
-    window = Mask(384, 384, False, b"", WINDOW)
+    window = Mask.of(WINDOW)
     assert (window.blocks(128, 128), Mask(384, 384, True).blocks(128, 128)) == (5, 6)
     assert Mask(384, 256).blocks(128, 128) == 6
