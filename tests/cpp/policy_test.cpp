@@ -125,6 +125,36 @@ TEST(a_pause_decides_nothing) {
   CHECK(program.tier(1) == Tier::Compiled);
 }
 
+// Batches of forty lengths, one after another: of each there is an executable only after it has
+// come by often enough, and long ones take several times what short ones do.
+double lost_by_lengths(Program& program, double compiled, Nanoseconds seconds) {
+  double best = 0;
+  const Nanoseconds begin = program.now();
+  for (uint64_t at = 0; program.now() - begin < seconds * kSecond; ++at) {
+    const uint64_t length = 1 + at * 17 % 40;
+    Segment one;
+    one.calls = 300;
+    one.first = one.stream = length;
+    one.uncompiled = (2'000 + 150 * static_cast<Nanoseconds>(length)) * kMicrosecond;
+    one.compiled = static_cast<Nanoseconds>(static_cast<double>(one.uncompiled) * compiled);
+    program.run(one);
+    best += std::min(1.0, compiled) * static_cast<double>(one.uncompiled);
+  }
+  return static_cast<double>(program.now() - begin) / best - 1;
+}
+
+TEST(many_sizes_are_judged_by_their_own_times) {
+  for (const double compiled : {0.5, 0.88, 1.1, 1.5}) {
+    Program program;
+    program.noise = 0.05;
+    program.compile = kSecond;
+    program.first_run = 30 * kMillisecond;
+    lost_by_lengths(program, compiled, 60);
+    CHECK((program.tier(1) == Tier::Compiled) == (compiled < 1));
+    at_most("the loss", lost_by_lengths(program, compiled, 60), 0.02);
+  }
+}
+
 // Tiers of noisy segments: trials in turns switch by design; what counts is what stays.
 TEST(noise_makes_no_flapping) {
   for (const double compiled : {194.0, 200.0, 206.0}) {

@@ -24,6 +24,14 @@ void Entry::saw(uint64_t hash, uint64_t count) {
   }) = {hash, 1};
 }
 
+void Kind::enter_tier(Tier other) {
+  tier = other;
+  lasted.clear();
+  for (auto& [first, entry] : entries) {
+    entry.lasted.clear();
+  }
+}
+
 void Policy::set(Setting setting) {
   setting_ = setting;
   trial_ = {};
@@ -64,6 +72,7 @@ void Policy::enter(Place& place, uint64_t id, uint64_t first, Nanoseconds now) {
   Kind& kind = kinds_[id];
   if (kind.entries.size() >= kMostEntries && !kind.entries.contains(first)) {
     kind.entries.clear();
+    kind.ready = kind.tried = 0;
     ++generation_;
     trial_ = {};
   }
@@ -114,6 +123,11 @@ Tier Policy::decide(Place& place, Nanoseconds now) {
   return tried || begins_trial(place, now) ? trial_.duel.tier() : kind.tier;
 }
 
+// An executable's first run takes longer: its code is read, its memory is new.
+static bool is_first_run(const Place& place) {
+  return place.tier == Tier::Compiled && place.entry->runs == 1;
+}
+
 void Policy::lasts(Place& place, Nanoseconds now) {
   if (!is_current(place)) {
     return;
@@ -127,14 +141,15 @@ void Policy::lasts(Place& place, Nanoseconds now) {
   } else if (trial_.queue == &place) {
     const bool own = trial_.kind == &kind && place.entry->state == Entry::State::Ready;
     trial_.last = own ? now : trial_.last;
-    if (kind.lasted.enough()) {
-      trial_.duel.add(took, kind.lasted.typical(), own);
+    if (kind.lasted.enough() && !is_first_run(place)) {
+      trial_.duel.add(took, kind.usual(*place.entry), own);
     }
     if (trial_.duel.over()) {
       ends_trial(now);
     }
   } else if (place.tier == kind.tier) {
     kind.lasted.add(took);
+    place.entry->lasted.add(took);
   }
   if (place.tier == Tier::Uncompiled) {
     place.entry->spent += took;
@@ -177,12 +192,12 @@ void Policy::hands_on(Place& place, bool planned, bool pending, uint64_t calls) 
   Entry& entry = *place.entry;
   place.planned = planned;
   entry.calls = std::max(entry.calls, calls);
-  entry.state = pending ? Entry::State::Pending : Entry::State::Ready;
+  place.kind->become(entry, pending ? Entry::State::Pending : Entry::State::Ready);
   if (planned) {
     ++entry.fresh;
     entry.spent = 0;
     if (!entry.returns()) {
-      entry.state = Entry::State::New;
+      place.kind->become(entry, Entry::State::New);
     }
     if (trial_.queue == &place) {
       trial_ = {}; // begun anew when its executables are there
@@ -199,13 +214,15 @@ void Policy::is_ready(uint64_t kind, uint64_t first) {
   }
   auto entry = found->second.entries.find(first);
   if (entry != found->second.entries.end() && entry->second.state == Entry::State::Pending) {
-    entry->second.state = Entry::State::Ready;
+    found->second.become(entry->second, Entry::State::Ready);
   }
 }
 
 bool Policy::begins_trial(const Place& place, Nanoseconds now) {
   Kind& kind = *place.kind;
-  if (trial_.queue != nullptr || now < kind.next_trial || !kind.lasted.enough() ||
+  // What was tried when half as many sizes were compiled told of those.
+  const bool due = now >= kind.next_trial || kind.ready >= 2 * kind.tried;
+  if (trial_.queue != nullptr || !due || !kind.lasted.enough() ||
       lost_ > (now - born_) / kTrialShare) {
     return false;
   }
@@ -217,11 +234,11 @@ void Policy::ends_trial(Nanoseconds now) {
   Kind& kind = *trial_.kind;
   const Duel& duel = trial_.duel;
   ++kind.trials;
+  kind.tried = kind.ready;
   kind.measured[static_cast<size_t>(duel.present())] = duel.round(false);
   kind.measured[static_cast<size_t>(duel.other())] = duel.round(true);
   if (duel.ratio() < kFaster) {
-    kind.tier = duel.other();
-    kind.lasted.clear();
+    kind.enter_tier(duel.other());
     kind.kept = 0;
   } else {
     kind.kept = std::min(kind.kept + 1, kMostKept);

@@ -34,6 +34,7 @@ struct Entry {
   uint32_t runs = 0; // recorded ones that had not
   uint64_t calls = 0; // of the longest
   Nanoseconds spent = 0; // uncompiled, since one was last planned
+  Samples lasted; // in its kind's present tier
 
   void saw(uint64_t hash, uint64_t count);
   // Whether what has been recorded comes by again.
@@ -49,11 +50,24 @@ struct Kind {
   std::unordered_map<uint64_t, Entry> entries; // by the first call
   Samples lasted; // in the present tier, from start to next start
   Nanoseconds next_trial = 0;
+  uint32_t ready = 0; // entries that are
+  uint32_t tried = 0; // entries that were at the last trial
   uint32_t trials = 0;
   bool endless = false; // the last one was recorded as the loop has no end of its own
   uint32_t kept = 0; // trials in a row that changed nothing
   Nanoseconds measured[2] = {0, 0}; // a round of its loop in each tier, at the last trial
   uint64_t segments[2] = {0, 0}; // that ran in each tier
+
+  void become(Entry& entry, Entry::State state) {
+    ready += static_cast<uint32_t>(state == Entry::State::Ready);
+    ready -= static_cast<uint32_t>(entry.state == Entry::State::Ready);
+    entry.state = state;
+  }
+  // What a segment of an entry takes in the present tier: others may be of other sizes.
+  Nanoseconds usual(const Entry& entry) const {
+    return (entry.lasted.enough() ? entry.lasted : lasted).typical();
+  }
+  void enter_tier(Tier tier);
 };
 
 // Where a queue is: the segment that it runs, or ran last.
