@@ -26,6 +26,7 @@ INTEGRATIONS = {
     "pytorch_lightning.trainer.connectors.accelerator_connector": "fuse.integrations.lightning",
     "lightning_fabric.connector": "fuse.integrations.lightning",
     "transformers.pipelines.base": "fuse.integrations.pipelines",
+    "transformers.utils.import_utils": "fuse.integrations.flex_in_transformers",
     "torch.nn.attention.flex_attention": "fuse.integrations.flex_attention",
     "torch.nested._internal.sdpa": "fuse.integrations.jagged_attention",
     "torch._functorch._aot_autograd.autograd_cache": "fuse.integrations.cache_artifacts",
