@@ -151,9 +151,10 @@ def compile_for(
         lazy.set_target(targeted)
         for _ in range(CALLS):
             start = len(targeted.runs)
-            fn(*args, **kwargs)
+            made = fn(*args, **kwargs)  # alive at the cut: what nobody holds is not computed
             core.cut("synchronize")
             engine.wait()
+            del made
     finally:
         lazy.set_target(None)
     return report_of(targeted, targeted.runs[start:], advice)

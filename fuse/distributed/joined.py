@@ -59,7 +59,7 @@ def capture(step: Callable[[], object], keep: bool = False, copy: bool = True) -
     asks for it; ``FUSE_TIER=compiled`` keeps PyTorch's kernels out.
 
     Args:
-        step: what is run; what it returns is dropped, what it raises is raised here.
+        step: what is run; what it returns is computed, and dropped; what it raises is raised here.
         keep: whether to hold what this rank gave the program and got.
         copy: whether that is copied to the host. Without, it is the backend's own arrays, some of
             which the step has consumed: they say what is the same from step to step.
@@ -71,9 +71,10 @@ def capture(step: Callable[[], object], keep: bool = False, copy: bool = True) -
     core, engine = lazy.core(), lazy.engine()
     recording = begin(keep, copy)
     try:
-        step()
+        made = step()  # alive at the cut: what nobody holds is not computed
         core.cut("synchronize")
         engine.wait()
+        del made
     finally:
         recording.stop()
     return recording.finish()

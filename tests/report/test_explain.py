@@ -222,6 +222,11 @@ def test_what_was_known_is_said_to_be(explained: Explanation) -> None:
     assert not kinds & {"planning", "compiling", "loading"}
 
 
+def test_what_a_call_returns_is_computed_though_nothing_reads_it() -> None:
+    x = torch.ones(3, 3, device="tpu")
+    assert fuse.explain(lambda: x @ x + 1).to_dict()["counts"]["chunks"] == 1
+
+
 def test_an_empty_call_is_explained_too() -> None:
     nothing = fuse.explain(lambda: None)
     assert nothing.to_dict()["traces"] == []

@@ -29,6 +29,16 @@ def test_float32_products_name_the_better_setting(fake: Make) -> None:
     assert '"high" makes' in found["proof"]
 
 
+def test_what_a_step_returns_is_computed_though_nothing_reads_it(fake: Make) -> None:
+    fake()
+    weight = torch.randn(8, 8).to("tpu").requires_grad_()
+
+    def step() -> torch.Tensor:
+        return torch.autograd.grad((weight @ weight).sum(), weight)[0]
+
+    assert fuse.compile_for("fake", step).launches == 1
+
+
 def test_a_model_without_flaws_gets_no_advice(fake: Make) -> None:
     fake()
     a, b = (torch.randn(128, 128).to("tpu", torch.bfloat16) for _ in range(2))
