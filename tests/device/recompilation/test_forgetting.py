@@ -179,7 +179,8 @@ def test_sizes_that_change_while_the_trie_is_pruned(tier: str):
     if tier == "auto":
         assert compiled == 0
     else:
-        assert prunes > 1 and compiled == 64
+        # Where the host cannot run them, traces are at the sizes of buckets from the eighth on.
+        assert prunes > 1 and compiled == (64 if lazy.engine().backend.shares_host_memory() else 11)
 
 
 GROWTH = """
