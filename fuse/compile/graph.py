@@ -16,8 +16,11 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from fuse.backends.functions import is_function
+from fuse.compile.assertions import take_assertions
 from fuse.compile.counts import COUNTS
+from fuse.compile.lines import user_line_of
 from fuse.device import lazy
+from fuse.device.composites.assertion import ASSERTIONS
 from fuse.trace.source import in_place_of_frames
 
 PATIENCE = 4
@@ -53,6 +56,7 @@ class Graph:
         self.operations = sum(node.op == "call_function" for node in module.graph.nodes)
         other = min(_operators_of_others(module), default="")
         self._never = f"{other} may read more than its arguments" if other else ""
+        self._asserts = take_assertions(module)
         self._constants = _take_constants(module)
         self._run = runner or Runner(module)
         self._core = lazy.core()
@@ -71,8 +75,11 @@ class Graph:
         # Activations die here unless somebody else holds them: their memory is reused.
         inputs.clear()
         arguments.clear()
+        state = results.pop() if self._asserts else None
         if self._ends:
             self._core.cut("compiled")
+        if state is not None:
+            ASSERTIONS.add(state)
         return results
 
     def _record(self, inputs: list[Any]) -> list[Any]:
@@ -173,17 +180,6 @@ def _laid(result: object, order: Order | None) -> Any:
         return result
     made = torch.empty_strided(*order, dtype=result.dtype, device=result.device)
     return made.copy_(result)
-
-
-def user_line_of(node: torch.fx.Node) -> str:
-    """``file:line`` of the call in the user's program that a node comes from; may be empty."""
-    trace = node.meta.get("stack_trace") or ""
-    for text in reversed(trace.splitlines()):
-        words = text.strip().split('"')
-        if text.lstrip().startswith('File "') and len(words) > 2:
-            line = words[2].removeprefix(", line ").partition(",")[0].strip()
-            return f"{words[1]}:{line}"
-    return ""
 
 
 def _operators_of_others(module: torch.fx.GraphModule) -> Iterator[str]:

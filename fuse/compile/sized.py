@@ -10,7 +10,7 @@ import torch
 
 from fuse import config
 from fuse.compile.counts import COUNTS
-from fuse.compile.graph import user_line_of
+from fuse.compile.lines import user_line_of
 
 Call = Callable[[list[Any]], list[Any]]
 

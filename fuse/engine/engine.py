@@ -70,6 +70,7 @@ class Engine:
         self.observer: Timeline | None = None
         self.inspector: Callable[[Runnable, list[Any], bytes], None] | None = None
         self.results: Callable[[list[Any]], None] | None = None  # told of what was inspected
+        self.unchecked: Callable[[], None] | None = None  # checks what the program has asserted
         self.executables = Executables()
         self.arrays = Arrays(self.backend)
         self.planning = Planning(self.backend, self.executables)
@@ -289,6 +290,8 @@ class Engine:
         except Exception as error:
             text = describe(f"a chunk failed while running: {error}")
             raise failure(self.backend, text, error) from error
+        if self.unchecked is not None:
+            self.unchecked()
         return found.reshape(-1).view(np.uint8)
 
     def prepare_inference(self) -> None:
@@ -300,6 +303,8 @@ class Engine:
         """Return once everything handed on so far has been computed."""
         with span(self.observer, "reading", "synchronize"):
             self._run_ahead.land_all()
+        if self.unchecked is not None:
+            self.unchecked()
 
     def idle(self) -> bool:
         """Whether ``wait`` would return at once."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import torch
 
+import fuse.device.composites.assertion
 import fuse.device.composites.attention
 import fuse.device.composites.counting
 import fuse.device.composites.histogram

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from fuse.backends.xla.backend import create
+from fuse.device import lazy
 from tests.device.helpers import run
 from tests.lanes import only_in
 

@@ -14,6 +14,7 @@
 #include "bindings/graphs.h"
 #include "bindings/memory_history.h"
 #include "bindings/statistics.h"
+#include "cpu_exec/host_values.h"
 #include "device/exchange.h"
 #include "device/hooks.h"
 #include "device/sharing.h"
@@ -187,6 +188,10 @@ void add_device(py::module_& module) {
       "share",
       wrap_pybind_function(share),
       "The backend's array of a whole tensor, kept from donation; or None.");
+  module.def(
+      "value_here",
+      wrap_pybind_function(fuse::value_here),
+      "A tensor's value where the host has it, as a CPU tensor not to be written; or None.");
   module.def(
       "adopt",
       wrap_pybind_function(adopt),

@@ -71,6 +71,12 @@ at::Tensor value_on_host(const at::Tensor& tensor) {
                                         : view_of(tensor, memory_behind(buffer, false));
 }
 
+std::optional<at::Tensor> value_here(const at::Tensor& tensor) {
+  const Buffer* buffer = Buffer::of(tensor);
+  const bool here = buffer != nullptr && is_host_value(tensor, *buffer);
+  return here ? std::optional(buffer->array->host()) : std::nullopt;
+}
+
 at::Tensor operand_on_host(const at::Tensor& tensor) {
   Buffer* buffer = Buffer::of(tensor);
   if (is_host_value(tensor, *buffer)) {

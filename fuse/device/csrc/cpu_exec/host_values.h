@@ -3,6 +3,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <optional>
+
 #include "runtime/buffer.h"
 #include "runtime/host_memory.h"
 #include "tracing/cut_reason.h"
@@ -34,6 +36,9 @@ at::Tensor host_tensor(const at::Tensor& tensor);
 // The same for a call that runs uncompiled: what is made for it is kept with the value where the
 // next such call will read it again.
 at::Tensor operand_on_host(const at::Tensor& tensor);
+// The value of a device tensor where the host has it, just as it is: what ran uncompiled. Cuts
+// nothing, and ends no uncompiled segment; not to be written.
+std::optional<at::Tensor> value_here(const at::Tensor& tensor);
 // A device tensor whose value is `result`, a dense CPU tensor that nobody else will write to.
 at::Tensor from_host(at::Tensor result, int8_t device);
 // Whether a kernel is not implemented for the dtypes of a call, where the device's rule may be, or

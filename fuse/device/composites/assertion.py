@@ -1,0 +1,91 @@
+"""Assertions on the device: checked where the program reads, as a GPU's are, not at the call."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from fuse.device.composites.registry import kernel
+from fuse.device.started import device
+from fuse.errors import describe
+from fuse.trace.source import user_line
+
+HOLDS: Final = 2**31 - 1
+"""The state of assertions none of which has failed; else it is the number of the first."""
+DEFAULT: Final = "Expected Tensor with single nonzero value, but got zero"
+
+
+class Assertions:
+    """What is asserted, by number, and of each device the least that has failed since a check.
+
+    A device's state is one number of its own memory, so that a check reads one number, however
+    many assertions there were.
+    """
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[str, str], int] = {}
+        self._states: dict[int, Tensor] = {}
+
+    def number(self, message: str, line: str) -> int:
+        """The number of an assertion of the program's."""
+        return self._numbers.setdefault((message, line), len(self._numbers))
+
+    def add(self, state: Tensor) -> None:
+        """Note a state, an integer without dimensions, for the next check.
+
+        Raises at once where the host has it, which nobody would have to wait for.
+        """
+        here = device().core.value_here(state)
+        if here is not None:
+            self._raise_if_failed(int(here.item()))
+            return
+        before = self._states.get(state.get_device())
+        self._states[state.get_device()] = state if before is None else before.minimum(state)
+        device().engine.unchecked = self.check
+
+    def check(self) -> None:
+        """Raise ``RuntimeError`` for the first that has failed. Waits for the device."""
+        device().engine.unchecked = None  # at once: what follows reads
+        while self._states:
+            _, state = self._states.popitem()
+            self._raise_if_failed(int(state.item()))
+
+    def _raise_if_failed(self, number: int) -> None:
+        if number == HOLDS:
+            return
+        message, line = list(self._numbers)[number]
+        raise RuntimeError(
+            describe(
+                message,
+                operator="aten::_assert_async",
+                source=line,
+                hint="it is checked where results are read; "
+                'fuse.set_mode("debug") raises at the call',
+            )
+        )
+
+
+ASSERTIONS = Assertions()
+
+
+def state_of(condition: Tensor, number: int) -> Tensor:
+    """``number`` where ``condition``, of one element, is zero, and else ``HOLDS``."""
+    return torch.where(condition.reshape(()).ne(0), HOLDS, number)
+
+
+@kernel("_assert_async", "_assert_async.msg")
+def _assert_async(self: Tensor, assert_msg: str = DEFAULT) -> None:
+    if self.numel() != 1:
+        values = "no values" if self.numel() == 0 else "more than one value"
+        raise RuntimeError(f"Boolean value of Tensor with {values} is ambiguous")
+    if device().engine.backend.name == "fake":
+        return  # there are no values
+    here = device().core.value_here(self)
+    if here is not None or device().engine.mode == "debug":
+        if not (self if here is None else here).item():
+            raise RuntimeError(assert_msg)
+        return
+    device().core.refuse_in_graph("an assertion, which is checked on the host")
+    ASSERTIONS.add(state_of(self, ASSERTIONS.number(assert_msg, user_line())))
