@@ -101,6 +101,6 @@ def test_a_view_reads_the_same(piece: int) -> None:
 def test_rooms_hold_sizes_and_waste_little() -> None:
     rooms = [room(size) for size in range(1, 513)]
     assert all(one >= size for size, one in enumerate(rooms, 1))
-    assert sorted(set(rooms)) == [4, 8, 16, 32, 64, 128, 256, 512]
-    shares = [one / size for size, one in enumerate(rooms, 1) if size >= 4]
+    assert sorted(set(rooms)) == [8, 16, 32, 64, 128, 256, 512]
+    shares = [one / size for size, one in enumerate(rooms, 1) if size >= 8]
     assert list(accumulate(shares))[-1] / len(shares) < 1.5
