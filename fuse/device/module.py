@@ -195,8 +195,8 @@ def is_bf16_supported(including_emulation: bool = True) -> bool:
 
 
 def get_amp_supported_dtype() -> list[torch.dtype]:
-    """Dtypes that ``torch.autocast("tpu")`` may lower to: bfloat16 and float16."""
-    return [torch.bfloat16, torch.float16]
+    """Dtypes that ``torch.autocast("tpu")`` computes in; float32 within another, as on CUDA."""
+    return [torch.bfloat16, torch.float16, torch.float32]
 
 
 def is_autocast_enabled() -> bool:

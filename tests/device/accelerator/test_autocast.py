@@ -20,7 +20,7 @@ def product_dtype() -> torch.dtype:
     return (x @ x).dtype
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int32], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.int32], ids=str)
 def test_another_dtype_is_warned_of_and_lowers_nothing(dtype: torch.dtype):
     with pytest.warns(UserWarning, match="In tpu autocast, but the target dtype is not supported"):
         block = torch.autocast("tpu", dtype=dtype)
@@ -186,3 +186,15 @@ def test_a_custom_function_goes_back_as_it_came(function, expected, result):
     reference = x.detach().cpu().requires_grad_()
     (reference @ reference).sum().backward()
     torch.testing.assert_close(x.grad.cpu(), reference.grad, rtol=1e-3, atol=1e-3)
+
+
+def test_float32_within_another_dtype_as_a_router_of_experts_asks() -> None:
+    """What CUDA does: operands are widened, and the region around goes on in its own dtype."""
+    tokens, weight = torch.randn(4, 8, dtype=torch.bfloat16), torch.randn(8, 3)
+    with torch.autocast("tpu", dtype=BRAIN):
+        with torch.autocast("tpu", dtype=SINGLE):
+            scores = F.linear(tokens.to("tpu"), weight.T.bfloat16().to("tpu"))
+        around = tokens.to("tpu") @ weight.to("tpu")
+    assert (scores.dtype, around.dtype) == (torch.float32, torch.bfloat16)
+    expected = tokens.float() @ weight.bfloat16().float()
+    torch.testing.assert_close(scores.cpu(), expected, rtol=1e-5, atol=1e-5)
