@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
 from fuse.backends.functions import is_function
@@ -83,7 +84,9 @@ class Graph:
         return results
 
     def _record(self, inputs: list[Any]) -> list[Any]:
-        with torch.no_grad():
+        # A replay shows its operations to no mode, so neither does this: selective checkpointing
+        # compares what it sees in the forward pass with what is computed again.
+        with torch.no_grad(), _disable_current_modes():
             if self._patience == 0 or not self._core.begin_capture(self._handle, inputs):
                 self._count_by_operation(self._never)
                 return self._run.all(inputs)

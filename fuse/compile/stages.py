@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch.fx.passes.split_module import split_module
+from torch.utils._python_dispatch import _disable_current_modes
 
 from fuse.compile.bucketed import AnySize
 from fuse.compile.graph import Graph, Kind
@@ -69,7 +70,7 @@ class _Staged:
                 setattr(self.split, name, _Part(Graph(_returning_lists(part), kind), part))
 
     def __call__(self, arguments: list[Any]) -> list[Any]:
-        with torch.no_grad():
+        with torch.no_grad(), _disable_current_modes():  # as ``Graph`` does
             results = self.split(*arguments)
         arguments.clear()
         return list(results)
