@@ -39,6 +39,7 @@ help:
 	@echo "make smoke   install, then run a part of the tests; for PINS=constraints-newest.txt"
 	@echo "make clients train and serve with other libraries: docs/clients.md; an environment of its own"
 	@echo "make vllm    serve with vLLM: docs/vllm.md; an environment of its own"
+	@echo "make clients-titan    train TorchTitan's models by its own trainer, an environment of its own"
 	@echo "make clients-tokamax  register tokamax's operators; PYTHON=python3.12, an environment of its own"
 	@echo "make targets-gpu  compile programs for GPUs, without one; an environment of its own"
 	@echo "make op-coverage  compare with PyTorch's CPU, operator by operator: docs/op-coverage.md"
@@ -177,6 +178,14 @@ clients-tokamax:
 clients-tokamax-here: $(VENV)/.tools
 	$(INSTALL) -e '.[tokamax]'
 	OMP_NUM_THREADS=1 $(BIN)/pytest tests/clients/newest_tokamax.py --noconftest -W default -p no:xdist
+
+# TorchTitan's trainer and models, in .venv-titan, with CUDA's libraries, which are not used.
+clients-titan:
+	$(MAKE) clients-titan-here PINS=constraints-titan.txt
+.PHONY: clients-titan clients-titan-here
+clients-titan-here: | $(BIN)/pip
+	$(INSTALL) -e '.[titan]' pytest pytest-benchmark
+	OMP_NUM_THREADS=1 $(BIN)/pytest tests/clients/newest_titan.py --noconftest -W default -p no:xdist
 
 # With JAX's plugin for CUDA, in .venv-targets-gpu, 3 GB more; no GPU is needed, and none is used.
 targets-gpu:

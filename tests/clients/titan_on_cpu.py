@@ -1,4 +1,4 @@
-"""TorchTitan's trainer on the CPU, which it does not know as a device: what results are compared with.
+"""TorchTitan's trainer on the CPU, which it does not know: what results are compared with.
 
     TORCH_DEVICE_BACKEND_AUTOLOAD=0 TORCHDYNAMO_DISABLE=1 python -m tests.clients.titan_on_cpu ...
 
