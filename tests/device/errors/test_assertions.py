@@ -111,6 +111,9 @@ def test_debug_eager_says_it_at_the_call() -> None:
         bounded(numbers() * 2)
 
 
+@pytest.mark.skipif(
+    not hasattr(torch.accelerator, "Graph"), reason="PyTorch has graphs from 2.13 on"
+)
 @only_in("compiled", "accelerator", reason="graphs hold what is recorded")
 def test_a_captured_graph_refuses_it() -> None:
     x = numbers()
