@@ -6,7 +6,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from fuse.compile.lines import user_line_of
-from fuse.device.composites.assertion import ASSERTIONS, DEFAULT, HOLDS
+from fuse.device.composites.assertion import ASSERTIONS, DEFAULT, state_of
 
 _ASSERTING = (torch.ops.aten._assert_async.default, torch.ops.aten._assert_async.msg)
 
@@ -23,9 +23,7 @@ def take_assertions(module: GraphModule) -> bool:
         condition, message = (*node.args, DEFAULT)[:2]
         number = ASSERTIONS.number(str(message), user_line_of(node))
         with graph.inserting_before(node):
-            holds = graph.call_function(torch.ops.aten.ne.Scalar, (condition, 0))
-            flat = graph.call_function(torch.ops.aten.reshape.default, (holds, ()))
-            made = graph.call_function(torch.ops.aten.where.Scalar, (flat, HOLDS, number))
+            made = graph.call_function(state_of, (condition, number))
             if state is not None:
                 made = graph.call_function(torch.ops.aten.minimum.default, (state, made))
         graph.erase_node(node)

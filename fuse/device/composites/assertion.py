@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Final
 
 import torch
@@ -18,15 +19,16 @@ DEFAULT: Final = "Expected Tensor with single nonzero value, but got zero"
 
 
 class Assertions:
-    """What is asserted, by number, and of each device the least that has failed since a check.
+    """What is asserted, by number, and of each thread the least that has failed since a check.
 
-    A device's state is one number of its own memory, so that a check reads one number, however
-    many assertions there were.
+    That is one number in the device's memory: a check reads one, however many were asserted.
     """
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[str, str], int] = {}
-        self._states: dict[int, Tensor] = {}
+        self._states: dict[
+            tuple[int, int], Tensor
+        ] = {}  # by device and thread: each has its stream
 
     def number(self, message: str, line: str) -> int:
         """The number of an assertion of the program's."""
@@ -41,16 +43,17 @@ class Assertions:
         if here is not None:
             self._raise_if_failed(int(here.item()))
             return
-        before = self._states.get(state.get_device())
-        self._states[state.get_device()] = state if before is None else before.minimum(state)
+        key = state.get_device(), threading.get_ident()
+        before = self._states.get(key)
+        self._states[key] = state if before is None else before.minimum(state)
         device().engine.unchecked = self.check
 
     def check(self) -> None:
         """Raise ``RuntimeError`` for the first that has failed. Waits for the device."""
         device().engine.unchecked = None  # at once: what follows reads
-        while self._states:
-            _, state = self._states.popitem()
-            self._raise_if_failed(int(state.item()))
+        states, self._states = self._states, {}  # another thread may check, too
+        numbers = [int(state.item()) for state in states.values()]
+        self._raise_if_failed(min(numbers, default=HOLDS))
 
     def _raise_if_failed(self, number: int) -> None:
         if number == HOLDS:
