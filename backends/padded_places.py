@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, final
 
-from fuse.backends.padding import Padding, given_sizes, places_of, row_major
+from fuse.backends.padding import Padding, places_of, row_major
+from fuse.backends.written_once import given_sizes
 
 
 @final

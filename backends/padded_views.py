@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, NamedTuple, final
 
-from fuse.backends.padding import Padding, given_sizes, places_of, row_major
+from fuse.backends.padding import Padding, places_of, row_major
+from fuse.backends.written_once import given_sizes
 
 
 class Lens(NamedTuple):

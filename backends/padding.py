@@ -5,19 +5,15 @@ They are written once for JAX and NumPy, whose functions of these names agree.
 
 from __future__ import annotations
 
-import hashlib
-import importlib
-from abc import abstractmethod
+from abc import ABC
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, final
 
-import numpy as np
 import torch
 
-from fuse.backends.functions import PROGRAMS, Named, Program
-from fuse.trace.functional import MARK
+from fuse.backends.written_once import WrittenOnce, given_sizes
 
 OPERATOR = "fuse::padding"
 """Takes arrays, and after them sizes: numbers of the trace."""
@@ -25,45 +21,8 @@ _LIBRARY = torch.library.Library("fuse", "FRAGMENT")
 _LIBRARY.define("padding(Tensor[] values, Tensor[] sizes) -> Tensor")
 
 
-class Padding(Program):
-    """One of the dataclasses below; its fields are its code."""
-
-    storable = True
-
-    @property
-    def code(self) -> str:  # type: ignore[override]  # a property, for the fields are frozen
-        """A digest of what it is."""
-        return hashlib.sha256(repr(self).encode()).hexdigest()[:32]
-
-    @abstractmethod
-    def make(self, xp: ModuleType, arrays: Sequence[Any]) -> Any:
-        """The result, by the functions of ``xp``."""
-
-    def shipped(self, platform: str) -> Program:
-        """Itself."""
-        return self
-
-    def emit(self, platform: Named, arrays: Sequence[Any]) -> list[Any]:
-        """The result, on tracers."""
-        # Loaded late: NumPy's backend needs nothing of JAX.
-        return [self.make(importlib.import_module("jax.numpy"), arrays)]
-
-    def on_host(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """The result, by NumPy."""
-        return [self.make(np, arrays)]
-
-
-def target_of(program: Padding) -> str:
-    """The target of a node that runs it; it is known from now on."""
-    code = program.code
-    PROGRAMS.setdefault(code, program)
-    return f"{OPERATOR}{MARK}{code}"
-
-
-def given_sizes(sizes: Sequence[int | None], given: Sequence[Any]) -> list[Any]:
-    """The sizes of parts, those that are ``None`` among what is ``given``."""
-    rest = iter(given)
-    return [next(rest).astype("int32") if size is None else size for size in sizes]
+class Padding(WrittenOnce, ABC):
+    """One of the dataclasses below."""
 
 
 def _from_start(xp: ModuleType, index: Any, size: Any) -> Any:

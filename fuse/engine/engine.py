@@ -22,6 +22,7 @@ from fuse.engine import bridge
 from fuse.engine.arrays import Arrays
 from fuse.engine.calls import Calls
 from fuse.engine.compiler import Counts
+from fuse.engine.data_checks import DataChecks
 from fuse.engine.debug import check_indices, finish
 from fuse.engine.device_memory import DeviceMemory
 from fuse.engine.executables import Executables, chunk_text
@@ -70,9 +71,9 @@ class Engine:
         self.observer: Timeline | None = None
         self.inspector: Callable[[Runnable, list[Any], bytes], None] | None = None
         self.results: Callable[[list[Any]], None] | None = None  # told of what was inspected
-        self.unchecked: Callable[[], None] | None = None  # checks what the program has asserted
         self.executables = Executables()
         self.arrays = Arrays(self.backend)
+        self.data_checks = DataChecks(lambda array: self.arrays.read(array))
         self.planning = Planning(self.backend, self.executables)
         self.open_target = self.planning.open_target
         self.recall = WarmStart(self.backend, self.executables)
@@ -135,6 +136,7 @@ class Engine:
         """The plan of a trace: see ``Planning.plan``."""
         # Of single operations the sizes of a model's layers would seem to move.
         self.planning.buckets = self.mode == "fused"
+        self.planning.checks = self.mode != "debug"  # which has its own
         return self.planning.plan(recorded, live, donatable, read, waits)
 
     # ---- running ----------------------------------------------------------------------
@@ -200,6 +202,8 @@ class Engine:
             results = padding.results(results)
         if not self.backend.shares_host_memory():
             self._host_reads.ran(runnable, results)
+        if runnable.checked is not None:
+            self.data_checks.add(results.pop(), runnable.checked)
         if debug:
             finish(self.backend, trace.nodes[-1], results, self.check, self.arrays.read)
         if self.observer is not None:
@@ -290,8 +294,7 @@ class Engine:
         except Exception as error:
             text = describe(f"a chunk failed while running: {error}")
             raise failure(self.backend, text, error) from error
-        if self.unchecked is not None:
-            self.unchecked()
+        self.data_checks.check()
         return found.reshape(-1).view(np.uint8)
 
     def prepare_inference(self) -> None:
@@ -303,8 +306,7 @@ class Engine:
         """Return once everything handed on so far has been computed."""
         with span(self.observer, "reading", "synchronize"):
             self._run_ahead.land_all()
-        if self.unchecked is not None:
-            self.unchecked()
+        self.data_checks.check()
 
     def idle(self) -> bool:
         """Whether ``wait`` would return at once."""

@@ -32,7 +32,7 @@ class HostReads:
             return
         runnable, arrays = self._last
         if id(array) in arrays:
-            _ask(runnable, runnable.plan.live[_small(runnable)[arrays.index(id(array))]])
+            ask_for(runnable, runnable.plan.live[_small(runnable)[arrays.index(id(array))]])
 
 
 def _small(runnable: Runnable) -> tuple[int, ...]:
@@ -44,7 +44,7 @@ def _small(runnable: Runnable) -> tuple[int, ...]:
     return runnable.small
 
 
-def _ask(runnable: Runnable, value: int) -> None:
+def ask_for(runnable: Runnable, value: int) -> None:
     """Have the stage that makes ``value`` ask for it; a leaf has none."""
     for stage, planned in zip(runnable.stages, runnable.plan.chunks, strict=True):
         if value in planned.outputs:

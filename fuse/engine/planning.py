@@ -10,7 +10,9 @@ from fuse.backends.base import Backend, Chunk
 from fuse.engine.alone import refused_alone
 from fuse.engine.bridge import BoundPlan, Recorded
 from fuse.engine.compiler import Compiler
+from fuse.engine.data_checks import with_checks
 from fuse.engine.executables import Executables, Found, key_of
+from fuse.engine.host_reads import ask_for
 from fuse.engine.plan_store import Named, PlanStore
 from fuse.engine.presumed import Presumed
 from fuse.engine.resource_limits import HeldPlans, half_of_all_maps
@@ -44,6 +46,7 @@ class Planning:
         when_doubted: called, by any thread, where it or its compiler refuses something.
         targeted: ``None``, or what is known of the program for a target.
         buckets: whether sizes that move are those of buckets; of plans made from now on.
+        checks: whether data is checked; of plans made from now on.
         ahead: whether a known stream's first chunks run while the rest of it is recorded; of plans
             made from now on.
     """
@@ -58,7 +61,7 @@ class Planning:
         self.when_doubted: Callable[[], None] = lambda: None
         self.compiler.doubts = self._doubts
         self.targeted: Targeted | None = None
-        self.ahead = self.buckets = True
+        self.ahead = self.buckets = self.checks = True
         self._plans = PlanStore(executables.cache)
         self._held = HeldPlans(config.memory_entries(), config.memory_bytes(), half_of_all_maps())
         self._forms = Forms()
@@ -157,15 +160,26 @@ class Planning:
         if self._crowded:  # at the last plan: what was to be forgotten has been since
             self._backend.give_back()
         trace = Trace.of(recorded)
+        checked = with_checks(trace) if self._checks() else None
+        if checked is not None:
+            trace, live = checked.trace, (*live, checked.state)
         plan = self._padded(trace, live, donatable, read)
         if plan is None:
             plan = self._bound(trace, live, donatable, read)
+        if checked is not None:
+            plan.checked = checked
+            if not self._backend.shares_host_memory():
+                ask_for(plan, checked.state)
         self._held.add(plan)
         plan.read, plan.setting = read, self._backend.setting()
         self._crowded = self._held.are_too_many()
         if self._crowded:
             self._executables.cache.halve_memory()
         return BoundPlan(plan, self._crowded)
+
+    def _checks(self) -> bool:
+        """Whether data is checked: not for a target, and where there are values to check."""
+        return self.targeted is None and self.checks and self._backend.runs_programs()
 
     def _padded(
         self,

@@ -21,6 +21,7 @@ from fuse.trace.picker import Picker, picker
 from fuse.trace.renumber import renumber
 
 if TYPE_CHECKING:
+    from fuse.engine.data_checks import Checked
     from fuse.engine.targeted import Planned
 
 
@@ -82,7 +83,8 @@ class Runnable:
     ``planned`` is what ``Targeted.add`` returned for it, where it was planned for a target.
     ``read`` are leaves that an earlier trace read, ``setting`` is what ``Backend.setting`` was.
     ``padding`` says what is padded where the plan is of a trace at the sizes of buckets. ``small``
-    are the positions of live values that ``host_reads`` may ask for, once it has looked.
+    are the positions of live values that ``host_reads`` may ask for, once it has looked. Where
+    data is ``checked``, the last live value is the checks' state.
     """
 
     plan: Plan
@@ -99,6 +101,7 @@ class Runnable:
     setting: str = ""
     padding: Padding | None = None
     small: tuple[int, ...] | None = None
+    checked: Checked | None = None
 
 
 def bound(chunk: Chunk, key: Key, found: Found | Future[Found]) -> Bound:

@@ -10,6 +10,7 @@ import torch
 
 from fuse.backends import padding
 from fuse.backends.padded_places import Capped, Located, Ranked
+from fuse.backends.written_once import WrittenOnce
 from fuse.families.draft import Draft
 from fuse.families.flat import run_flat
 from fuse.families.operands import NOWHERE, given, output, written
@@ -75,7 +76,7 @@ class Call:
         self._args = list(node.args)
         self._then: dict[int, Then] = {}
         self._is_flat = self._is_apart = False
-        self._instead: tuple[padding.Padding, tuple[int, ...], tuple[int, ...]] | None = None
+        self._instead: tuple[WrittenOnce, tuple[int, ...], tuple[int, ...]] | None = None
         pairs = zip(node.operands, operands, strict=True)
         every = [given(draft, node, *pair, compact) for pair in pairs]
         self._operands = [one.operand for one in every]
@@ -270,7 +271,7 @@ class Call:
         self._instead = padding.Joined(dim, shape_of(axes), sizes), tuple(parts), tuple(slots)
         return axes
 
-    def instead(self, program: padding.Padding, names: Sequence[str], slots: Sequence[int]) -> None:
+    def instead(self, program: WrittenOnce, names: Sequence[str], slots: Sequence[int]) -> None:
         """Run a program on these arguments in place of the call."""
         parts = [at for name in names if (at := self.operand(name)) is not None]
         self._instead = program, tuple(parts), tuple(slots)

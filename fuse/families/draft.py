@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fuse.backends import padding
+from fuse.backends.written_once import WrittenOnce, target_of
 from fuse.families.parts import (
     Axes,
     Refused,
@@ -178,7 +179,7 @@ class Draft:
 
     def node(
         self,
-        program: padding.Padding,
+        program: WrittenOnce,
         operands: Sequence[Operand],
         slots: Sequence[int],
         output: Output,
@@ -196,7 +197,7 @@ class Draft:
         words = [self.trace.scalars + slot for slot in slots]
         return Node(
             padding.OPERATOR,
-            padding.target_of(program),
+            target_of(padding.OPERATOR, program),
             (values, sizes),
             tuple(replace(one, place=at) for one, at in zip(operands, behind, strict=True)),
             (output,),

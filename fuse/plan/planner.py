@@ -118,7 +118,8 @@ def remove_dead(draft: Draft) -> None:
 
 def merge_common(draft: Draft) -> None:
     """Take an earlier operation's results instead of computing the same again."""
-    whole = counted_operations(len(draft.nodes), _singles(draft.nodes)) <= draft.device.whole
+    total = sum(node.recorded for node in draft.nodes)
+    whole = counted_operations(total, _singles(draft.nodes)) <= draft.device.whole
     draft.nodes, pairs = merged(draft.nodes, draft.live, far=whole)
     for removed, kept in pairs[:_LISTED]:
         draft.decisions.append(
@@ -174,7 +175,7 @@ def segment(draft: Draft) -> None:
     for start, stop in stretches(draft.borders, len(draft.nodes)):
         nodes = draft.nodes[start:stop]
         border, reason, singles = 0, EARLY_OUTPUT, _singles(nodes)
-        more = (device.dense - 1) * _large(nodes)
+        more = (device.dense - 1) * _large(nodes) - sum(not node.recorded for node in nodes)
         counted = counted_operations(len(nodes), singles) + more
         if not draft.borders:
             border = early_output_position(nodes, draft.live, layouts, device.worth)

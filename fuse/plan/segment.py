@@ -66,7 +66,7 @@ class Outline:
         reason: why it is cut there.
         singles: operations on single numbers among these.
         more: operations that its dense anchors count as beside themselves, for what they take to
-            compile.
+            compile; without its checks of data, which take next to nothing.
     """
 
     tokens: Sequence[int]

@@ -52,7 +52,11 @@ def starting_points(plan: Plan) -> tuple[tuple[int, int], ...]:
     A chunk that consumes a leaf waits for the end, and so do those after it: until then the
     trace may turn out to need what the leaf held.
     """
-    made = {value: at + 1 for at, node in enumerate(plan.trace.nodes) for value in node.results()}
+    made: dict[int, int] = {}
+    total = 0
+    for node in plan.trace.nodes:
+        total += node.recorded
+        made |= dict.fromkeys(node.results(), total)
     leaves = {leaf.value for leaf in plan.trace.leaves}
     points: dict[int, int] = {}
     calls = 0
@@ -60,7 +64,7 @@ def starting_points(plan: Plan) -> tuple[tuple[int, int], ...]:
         if not leaves.isdisjoint(chunk.inputs[at].value for at in chunk.donated):
             break
         calls = max(calls, *(made[value] for node in chunk.nodes for value in node.results()))
-        if len(plan.trace.nodes) - calls < WORTH_STARTING:
+        if total - calls < WORTH_STARTING:
             break
         points[calls] = number + 1
     return tuple(points.items())

@@ -223,7 +223,7 @@ class _Inspector:
         values |= zip(call.node.results(), one or other or (), strict=True)
         if one is None or other is None:
             return None
-        self._operations += 1
+        self._operations += call.node.recorded
         for index, pair in enumerate(zip(one, other, strict=True)):
             found = call.gap(index, *pair, *self._given)
             if found is not None:

@@ -10,8 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Final
 
 from fuse.trace.spec import Layout, View
+
+CHECK: Final = "fuse::check"
+"""The operator of checks, which a trace is planned with: see ``fuse.engine.data_checks``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +168,11 @@ class Node:
             if known == place:
                 return slot
         return None
+
+    @property
+    def recorded(self) -> bool:
+        """Whether the program called it; else it is a check of data, added to be planned."""
+        return self.op != CHECK
 
     def dtypes(self) -> set[str]:
         """Of the operands and outputs, and of the memory behind them: they may differ, as where a

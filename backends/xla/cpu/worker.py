@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from fuse.backends.base import Backend, Chunk
+from fuse.backends.functions import Shipment
 from fuse.backends.registry import get_backend
 from fuse.backends.xla.cpu.workers import surroundings
 
 ERROR_LENGTH = 2000
-Request = tuple[Chunk, dict[str, Any], dict[str, str]]
+Request = tuple[Chunk, Shipment, dict[str, Any], dict[str, str]]
 
 
 class Compiler:
@@ -24,8 +25,9 @@ class Compiler:
 
     def answer(self, request: Request) -> tuple[bytes, str]:
         """The bytes, or none and a text; what is the compiler's own fault the program finds too."""
-        chunk, options, expected = request
+        chunk, functions, options, expected = request
         try:
+            functions.unpack()
             if dict(self._backend.options) != options:
                 self._backend.compile_with(options)
             found = surroundings(self._backend)

@@ -11,10 +11,11 @@ import threading
 from typing import Final, final
 
 from fuse.backends.base import COMPILER_SECONDS, Backend, Chunk, CompileWorkers, NotCompiled
-from fuse.backends.functions import is_function
+from fuse.backends.functions import Shipment, is_function
 from fuse.backends.processes.process import Ended, Process, Processes
 from fuse.backends.processes.serve import packed
 from fuse.backends.registry import source_digest
+from fuse.backends.written_once import is_written_once
 
 NICE: Final = 10
 """Yields to the program; at the lowest priority a worker hardly starts where all cores are busy."""
@@ -54,14 +55,16 @@ class CpuWorkers(CompileWorkers):
             return "a forked process"
         if self._lost >= LOSSES:
             return "workers were lost"
-        if any(is_function(node.target) for node in chunk.nodes):
+        targets = [node.target for node in chunk.nodes if is_function(node.target)]
+        if not all(map(is_written_once, targets)):
             return "a kernel that is this process's"
         return ""
 
     def compile(self, chunk: Chunk) -> bytes:  # noqa: D102
         options, around = dict(self._backend.options), surroundings(self._backend)
         try:
-            request = packed((chunk, options, around))
+            functions = Shipment.of(chunk.nodes, "cpu")
+            request = packed((chunk, functions, options, around))
         except Exception as error:
             raise NotCompiled("not picklable", f"{type(error).__name__}: {error}") from error
         try:

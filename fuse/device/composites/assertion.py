@@ -46,11 +46,11 @@ class Assertions:
         key = state.get_device(), threading.get_ident()
         before = self._states.get(key)
         self._states[key] = state if before is None else before.minimum(state)
-        device().engine.unchecked = self.check
+        device().engine.data_checks.asserted = self.check
 
     def check(self) -> None:
         """Raise ``RuntimeError`` for the first that has failed. Waits for the device."""
-        device().engine.unchecked = None  # at once: what follows reads
+        device().engine.data_checks.asserted = None  # at once: what follows reads
         states, self._states = self._states, {}  # another thread may check, too
         numbers = [int(state.item()) for state in states.values()]
         self._raise_if_failed(min(numbers, default=HOLDS))

@@ -76,8 +76,6 @@ def _nonzero_static(self: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
 
 @implicit("one_hot")
 def _one_hot(self: Tensor, num_classes: int = -1) -> Tensor:
-    # PyTorch's own leaves it to a device's scatter to refuse a class that is not among those asked
-    # for. Here it is a row of zeros, but in Debug Eager, which reads the classes as the CPU does.
     if self.dtype != torch.int64:
         raise RuntimeError("one_hot is only applicable to index tensor of type LongTensor.")
     if self.numel() == 0 and num_classes <= 0:
@@ -90,4 +88,5 @@ def _one_hot(self: Tensor, num_classes: int = -1) -> Tensor:
     elif self.numel() and (num_classes < 1 or device().engine.mode == "debug"):
         functional.one_hot(self.cpu(), num_classes)
     classes = torch.arange(num_classes, device=self.device)
+    classes.index_select(0, self.reshape(-1))  # its check remains: a class is in range
     return self.contiguous().unsqueeze(-1).eq(classes).to(torch.int64)

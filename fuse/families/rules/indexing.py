@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
+from fuse.backends.data_checks import IndexCheck, WeightsCheck
+from fuse.backends.functions import program_of
 from fuse.families.call import Call, Results
-from fuse.families.parts import Axes, Refused, broadcast, moving, room_of, same
+from fuse.families.parts import (
+    Axes,
+    Refused,
+    broadcast,
+    moving,
+    parts_of,
+    room_of,
+    same,
+    slots_of,
+)
 from fuse.families.rules.registry import rule
+from fuse.trace.node import CHECK
 
 
 def _agree_beside(axes: Axes, others: Axes, dim: int) -> None:
@@ -131,3 +144,17 @@ def _index_copy(call: Call) -> Results:
     if axes and moving(index):
         _send_behind(call, [(dim, "index")])
     return [axes]
+
+
+@rule(CHECK)
+def _check(call: Call) -> Results:
+    """Padding is 0, which is a place and a probability; sizes that move are given."""
+    program = program_of(call.node.target)
+    call.fill("values", 0)
+    if isinstance(program, IndexCheck):
+        indexed = call.axes_of("indexed")
+        axes = tuple(indexed[dim] for dim in program.dims)
+        call.instead(replace(program, sizes=parts_of(axes)[1]), ("state", "values"), slots_of(axes))
+    elif isinstance(program, WeightsCheck):
+        raise Refused("its rows are none in padding")
+    return [call.axes_of("state")]

@@ -15,7 +15,7 @@ import torch
 
 from fuse.families.call import Call, Results, Rule
 from fuse.families.parts import Axes, Refused, broadcast, marked, moving, shape_of
-from fuse.trace.functional import base_name, find_overload
+from fuse.trace.functional import MARK, base_name, find_overload
 
 RULES: Final[dict[str, Rule]] = {}
 _DRAWING: Final = {
@@ -37,7 +37,7 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
 
 def rule_of(target: str) -> Rule | None:
     """The rule of an overload; ``None`` where padding may do anything to it."""
-    base, dot, rest = target.partition(".")
+    base, dot, rest = target.partition(MARK)[0].partition(".")
     plain = f"{base.removesuffix('_')}{dot}{rest}"
     found = RULES.get(target) or RULES.get(plain)
     if found is not None:

@@ -14,11 +14,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fuse.backends.base import Backend, NotCompiled
+from fuse.backends.base import Backend, Chunk, NotCompiled
+from fuse.backends.data_checks import IndexCheck
 from fuse.backends.functions import MARK
 from fuse.backends.registry import get_backend
+from fuse.backends.written_once import target_of
 from fuse.backends.xla.cpu.workers import LOSSES, CpuWorkers
 from fuse.engine.targeted import single
+from fuse.trace.node import CHECK, Leaf, Node, Operand, Output, TensorArg
+from fuse.trace.spec import Layout, View
 from tests.engine.fakes import chunk, node
 from tests.trace.drawing import Drawing
 
@@ -150,6 +154,29 @@ def test_what_cannot_be_pickled_stays_here_and_costs_no_worker(
 def test_kernels_of_this_process_are_refused(workers: CpuWorkers) -> None:
     kernel = node("mylib::rope", target=f"mylib::rope{MARK}3f0c")
     assert workers.refusal(chunk(kernel)) == "a kernel that is this process's"
+
+
+def test_checks_of_data_are_compiled_there(backend: Backend, workers: CpuWorkers) -> None:
+    state, index = View("int64", (3,), (1,)), View("int64", (2,), (1,))
+    check = Node(
+        CHECK,
+        target_of(CHECK, IndexCheck((5,), (0,))),
+        (TensorArg(0), TensorArg(1), None),
+        (
+            Operand(0, state, Layout("int64", (3,)), 0),
+            Operand(1, index, Layout("int64", (2,)), 1),
+        ),
+        (Output(2, state, Layout("int64", (3,))),),
+        (),
+        (0,),
+    )
+    leaves = tuple(Leaf(one.value, one.layout) for one in check.operands)
+    checked = Chunk((check,), leaves, (2,), (), 0)
+    assert workers.refusal(checked) == ""
+    made = backend.load(workers.compile(checked))
+    given = [np.zeros(3, np.int64), np.array([1, 5])]
+    (found,) = backend.execute(made, b"", [backend.put(one, 0) for one in given])
+    assert np.asarray(found).tolist() == [1, 1, 5]
 
 
 def test_a_forked_child_has_no_workers(
