@@ -5,6 +5,7 @@ They are written once for JAX and NumPy, whose functions of these names agree.
 
 from __future__ import annotations
 
+import math
 from abc import ABC
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -246,7 +247,9 @@ class Scaled(Padding):
         """Takes the array, and the size of each part."""
         array, *sizes = arrays
         wide = str(array.dtype) in ("float64", "complex128")
-        factor = xp.ones((), "float64" if wide else "float32")
-        for room, size in zip(self.rooms, sizes, strict=True):
-            factor = factor * (room / size.astype(factor.dtype))
-        return (array * factor).astype(array.dtype)
+        size = xp.ones((), "float64" if wide else "float32")
+        for one in sizes:
+            size = size * one.astype(size.dtype)
+        total = array * xp.asarray(math.prod(self.rooms), size.dtype)  # powers of two: as it was
+        # Not by a product with the reciprocal: see ``divided`` of XLA's rules.
+        return (total / xp.where(total != total, total, size)).astype(array.dtype)

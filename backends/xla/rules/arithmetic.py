@@ -15,6 +15,7 @@ from fuse.backends.xla.rules.elementwise import (
     Value,
     cast,
     computed,
+    divided,
     dtype_of,
     exact,
     expand,
@@ -86,7 +87,7 @@ def _addcmul(ctx: RuleContext, self: Value, x: Value, y: Value, value: Value = 1
 @rule("addcdiv")
 def _addcdiv(ctx: RuleContext, self: Value, x: Value, y: Value, value: Value = 1) -> Value:
     self, x, y = floats(ctx, self, x, y)
-    return lax.add(self, lax.div(scaled(x, value), y))
+    return lax.add(self, divided(ctx, scaled(x, value), y))
 
 
 @rule("lerp.Scalar", "lerp.Tensor", may_refuse=of_integers)
@@ -173,7 +174,7 @@ def remainder(x: Value, y: Value) -> Value:
 
 @rule("div.Tensor", "div.Scalar")
 def _div(ctx: RuleContext, self: Value, other: Value) -> Value:
-    return lax.div(*floats(ctx, self, other))
+    return divided(ctx, *floats(ctx, self, other))
 
 
 @rule("div.Tensor_mode", "div.Scalar_mode")

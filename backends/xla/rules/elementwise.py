@@ -180,6 +180,23 @@ def floats(ctx: RuleContext, *values: Value) -> tuple[Value, ...]:
     return spread(*(cast(value, dtype) for value in values))
 
 
+def divided(ctx: RuleContext, x: Value, y: Value) -> Value:
+    """``x / y``, rounded once, as the CPU's quotient of float32 and float64 is.
+
+    XLA takes a division by a broadcast for a product with the reciprocal, one unit in the last
+    place off: ``49 / 49`` becomes 0.99999994, and 0 where it is truncated. It sees none where the
+    divisor is ``x`` itself wherever that is NaN. A TPU has no quotient that is rounded once.
+    """
+    power_of_two = is_number(y) and abs(np.frexp(y)[0]) == 0.5  # its reciprocal is a number
+    if str(ctx.out[0].dtype) not in ("float32", "float64") or power_of_two or is_number(x):
+        return lax.div(x, y)
+    if ctx.platform.name == "tpu" or not is_float(dtype_of(x)):
+        return lax.div(x, y)
+    x, y = spread(x, y)
+    x = expand(x, np.broadcast_shapes(np.shape(x), np.shape(y)))
+    return lax.div(x, select(lax.ne(x, x), x, y))
+
+
 def like(value: Value, number: Value) -> Value:
     """A number, or a 0-d array, in the dtype of ``value``."""
     return cast(number, dtype_of(value))

@@ -16,6 +16,7 @@ from fuse.backends.xla.rules.elementwise import (
     bits_of,
     cast,
     computed,
+    divided,
     dtype_of,
     expand,
     float_dtype,
@@ -85,15 +86,15 @@ def _round_decimals(ctx: RuleContext, self: Value, decimals: Value) -> Value:
         return x
     if not is_number(decimals):
         factor = like(x, lax.pow(np.float64(10), cast(lax.abs(decimals), "float64")))
-        up, down = lax.mul(x, factor), lax.div(x, factor)
+        up, down = lax.mul(x, factor), divided(ctx, x, factor)
         rounded = _round_half_even(select(lax.lt(decimals, np.int64(0)), down, up))
         return select(
-            lax.lt(decimals, np.int64(0)), lax.mul(rounded, factor), lax.div(rounded, factor)
+            lax.lt(decimals, np.int64(0)), lax.mul(rounded, factor), divided(ctx, rounded, factor)
         )
     factor = like(x, 10.0 ** abs(decimals))
     if decimals < 0:
-        return lax.mul(_round_half_even(lax.div(x, factor)), factor)
-    return lax.div(_round_half_even(lax.mul(x, factor)), factor)
+        return lax.mul(_round_half_even(divided(ctx, x, factor)), factor)
+    return divided(ctx, _round_half_even(lax.mul(x, factor)), factor)
 
 
 # --- elementary functions of one operand, integers promoted to float ---------

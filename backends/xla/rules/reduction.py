@@ -25,6 +25,7 @@ from fuse.backends.reduction import (
     register_variances,
     truth_axes,
 )
+from fuse.backends.xla.rules.elementwise import divided
 from fuse.backends.xla.rules.registry import Number, RuleContext, Unsupported, always, rule
 
 Array = jax.Array
@@ -94,7 +95,8 @@ def _mean(
 ) -> Array:
     axes = axes_of(dim, x.ndim)
     total = lax.reduce_sum(_accumulated(ctx, x), axes)
-    return _shaped(ctx, total / number(count(x, axes), total.dtype))  # 0 / 0 is NaN, as in ATen
+    # 0 / 0 is NaN, as in ATen.
+    return _shaped(ctx, divided(ctx, total, number(count(x, axes), total.dtype)))
 
 
 @rule("prod", "prod.dim_int")

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fuse.device import lazy
 from tests.coverage.operators import ENTRIES
 from tests.device.helpers import DEVICE
 from tests.device.operators.meanings import COMPOSED, DATA, SPARSE, agrees, answer, calls, reason_of
@@ -38,6 +39,8 @@ def _different(name: str) -> dict[str, str]:
 @pytest.mark.parametrize("piece", slow_but(QUICK, range(PIECES)))
 def test_every_operator_answers_as_on_the_cpu(piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FUSE_HOST_FALLBACK", "silent")
+    # What is wrong with a recorded call's data is said where a later one reads.
+    monkeypatch.setattr(lazy.engine().data_checks, "_check", lambda states: None)
     problems = [
         f"{call}: {what}"
         for name in NAMES[piece::PIECES]
