@@ -39,7 +39,7 @@ from fuse.trace.node import (
 from fuse.trace.spec import Layout, View
 
 MOST: Final = 64
-"""States that nobody has read yet, of programs that read nothing; the older half is read then."""
+"""States that are kept of programs that read nothing; the older half is looked at then."""
 _LAYOUT: Final = Layout("int64", (3,))
 _VIEW: Final = View("int64", (3,), (1,))
 
@@ -211,11 +211,13 @@ class DataChecks:
         self.asserted: Callable[[], None] | None = None
 
     def add(self, state: Any, checked: Checked) -> None:
-        """Note the state of a run, an array of the device."""
+        """Note the state of a run, an array of the device. Raises nothing: a run has gone well."""
         self.states.append((state, checked))
         if len(self.states) > MOST:
-            older, self.states = self.states[: MOST // 2], self.states[MOST // 2 :]
-            self._check(older)
+            states, self.states = self.states, []  # another thread may add, or check
+            older, newer = states[: MOST // 2], states[MOST // 2 :]
+            failed = [one for one in older if self._state(one[0]).first]
+            self.states = [*failed[:1], *newer, *self.states]
 
     def check(self) -> None:
         """Raise for the first call that failed: ``IndexError`` of an index, else ``RuntimeError``.
@@ -223,16 +225,19 @@ class DataChecks:
         Waits for the device where there is anything to read.
         """
         if self.states:
-            states, self.states = self.states, []  # at once: another thread may check, too
+            states, self.states = self.states, []  # at once, likewise
             self._check(states)
         if self.asserted is not None:
             self.asserted()
 
     def _check(self, states: list[tuple[Any, Checked]]) -> None:
         for array, checked in states:
-            state = State(*map(int, self._read(array)))
+            state = self._state(array)
             if state.first:
                 raise _error(*checked.calls[state.first - 1], state.value)
+
+    def _state(self, array: Any) -> State:
+        return State(*map(int, self._read(array)))
 
 
 def _error(node: Node, check: DataCheck, index: int) -> Exception:
