@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, final
 
-from fuse.backends.padding import Padding, places_of, row_major
-from fuse.backends.written_once import given_sizes
+from fuse.backends.padding import places_of, row_major
+from fuse.backends.written_once import WrittenOnce, given_sizes
 
 
 @final
 @dataclass(frozen=True)
-class Located(Padding):
+class Located(WrittenOnce):
     """An index into the values of an axis as one into its array; from the end where it is below 0.
 
     ``sizes`` are those of the axis's parts, ``None`` for those that are given.
@@ -33,7 +33,7 @@ class Located(Padding):
 
 @final
 @dataclass(frozen=True)
-class Ranked(Padding):
+class Ranked(WrittenOnce):
     """The inverse of ``Located``: places in the array of an axis as positions among its values."""
 
     rooms: tuple[int, ...]
@@ -51,7 +51,7 @@ class Ranked(Padding):
 
 @final
 @dataclass(frozen=True)
-class Flipped(Padding):
+class Flipped(WrittenOnce):
     """The values of an array in reverse along dimensions, and padding behind them.
 
     ``factors`` are what given sizes are multiplied by, 0 for a dimension without.
@@ -71,7 +71,7 @@ class Flipped(Padding):
 
 @final
 @dataclass(frozen=True)
-class Rolled(Padding):
+class Rolled(WrittenOnce):
     """The values of an array moved on along dimensions, those at the end to the beginning.
 
     ``sizes`` are those of the values along them, ``None`` for those that are given.
@@ -92,7 +92,7 @@ class Rolled(Padding):
 
 @final
 @dataclass(frozen=True)
-class Bordered(Padding):
+class Bordered(WrittenOnce):
     """Values of a dimension from the one numbered ``start`` on, and numbers around them.
 
     There are ``room`` elements; ``sizes`` are those of the dimension's parts, ``None`` for those
@@ -118,7 +118,7 @@ class Bordered(Padding):
 
 @final
 @dataclass(frozen=True)
-class Capped(Padding):
+class Capped(WrittenOnce):
     """Numbers that are at most a size: its parts' are ``sizes``, ``None`` for those given."""
 
     sizes: tuple[int | None, ...]

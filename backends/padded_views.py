@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, NamedTuple, final
 
-from fuse.backends.padding import Padding, places_of, row_major
-from fuse.backends.written_once import given_sizes
+from fuse.backends.padding import places_of, row_major
+from fuse.backends.written_once import WrittenOnce, given_sizes
 
 
 class Lens(NamedTuple):
@@ -72,7 +72,7 @@ def _along(xp: ModuleType, rooms: Sequence[int], dim: int) -> Any:
 
 @final
 @dataclass(frozen=True)
-class Viewed(Padding):
+class Viewed(WrittenOnce):
     """A view of an array's values, with room of its own: ``shape``."""
 
     lens: Lens
@@ -91,7 +91,7 @@ class Viewed(Padding):
 
 @final
 @dataclass(frozen=True)
-class Written(Padding):
+class Written(WrittenOnce):
     """An array whose values are others where a view of it goes, which has ``made`` for room."""
 
     lens: Lens
@@ -118,7 +118,7 @@ class Written(Padding):
 
 @final
 @dataclass(frozen=True)
-class Laid(Padding):
+class Laid(WrittenOnce):
     """Zeros, and values where a view of them goes."""
 
     lens: Lens

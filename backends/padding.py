@@ -6,7 +6,6 @@ They are written once for JAX and NumPy, whose functions of these names agree.
 from __future__ import annotations
 
 import math
-from abc import ABC
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import ModuleType
@@ -22,10 +21,6 @@ _LIBRARY = torch.library.Library("fuse", "FRAGMENT")
 _LIBRARY.define("padding(Tensor[] values, Tensor[] sizes) -> Tensor")
 
 
-class Padding(WrittenOnce, ABC):
-    """One of the dataclasses below."""
-
-
 def _from_start(xp: ModuleType, index: Any, size: Any) -> Any:
     """An index, which counts from the end if it is below 0, as one from the start."""
     return xp.where(index < 0, index + size, index).astype("int32")
@@ -39,7 +34,7 @@ def _inside(xp: ModuleType, rooms: Sequence[int], at: int, first: Any, stop: Any
 
 @final
 @dataclass(frozen=True)
-class Fill(Padding):
+class Fill(WrittenOnce):
     """An array with ``number`` in its padding: behind the size of each of the parts ``at``.
 
     ``rooms`` are of all its parts.
@@ -62,7 +57,7 @@ class Fill(Padding):
 
 @final
 @dataclass(frozen=True)
-class Moved(Padding):
+class Moved(WrittenOnce):
     """Of each part ``made`` elements from ``starts`` on; zeros where there are none."""
 
     rooms: tuple[int, ...]
@@ -89,7 +84,7 @@ class Moved(Padding):
 
 @final
 @dataclass(frozen=True)
-class Joined(Padding):
+class Joined(WrittenOnce):
     """Arrays one behind the other along a dimension, each right behind the values before it.
 
     ``sizes`` are of the values along it, ``None`` for those that are given.
@@ -120,7 +115,7 @@ class Joined(Padding):
 
 @final
 @dataclass(frozen=True)
-class Placed(Padding):
+class Placed(WrittenOnce):
     """Zeros of these ``rooms``, and the array at one place, from the end if it is below 0.
 
     ``index`` is ``None`` where it is given.
@@ -141,7 +136,7 @@ class Placed(Padding):
 
 @final
 @dataclass(frozen=True)
-class Shifted(Padding):
+class Shifted(WrittenOnce):
     """Zeros of these ``rooms``, and the array from a place on along ``dim``, which is given and
     counts from the end if it is below 0.
 
@@ -166,7 +161,7 @@ class Shifted(Padding):
 
 @final
 @dataclass(frozen=True)
-class Border(Padding):
+class Border(WrittenOnce):
     """Zeros, and negative infinity from a size on."""
 
     room: int
@@ -200,7 +195,7 @@ def places_of(xp: ModuleType, index: Any, sizes: Sequence[Any], rooms: Sequence[
 
 @final
 @dataclass(frozen=True)
-class Compact(Padding):
+class Compact(WrittenOnce):
     """The values of an array one behind the other, and anything behind them.
 
     ``sizes`` are those of its parts, ``None`` for those that are given.
@@ -218,7 +213,7 @@ class Compact(Padding):
 
 @final
 @dataclass(frozen=True)
-class Spread(Padding):
+class Spread(WrittenOnce):
     """The inverse of ``Compact``: an array of ``shape`` with room of values that have none."""
 
     rooms: tuple[int, ...]
@@ -238,7 +233,7 @@ class Spread(Padding):
 
 @final
 @dataclass(frozen=True)
-class Scaled(Padding):
+class Scaled(WrittenOnce):
     """A mean over parts of these rooms as one over as many elements as there are."""
 
     rooms: tuple[int, ...]

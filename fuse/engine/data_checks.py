@@ -120,9 +120,7 @@ def with_checks(trace: Trace) -> Checked | None:
     nodes: list[Node] = []
     calls: list[tuple[Node, DataCheck]] = []
     known = set()
-    made = {value for node in trace.nodes for value in node.results()}
-    read = {operand.value for node in trace.nodes for operand in node.operands}
-    state = max(made | read, default=0) + 1
+    state = trace.next_value()
     for node in trace.nodes:
         for look in _looks_at(node):
             values = look.values

@@ -11,6 +11,7 @@ import torch
 
 from fuse.backends.base import Backend
 from fuse.engine.arrays import plain
+from fuse.engine.data_checks import INDEXING, PROBABILITIES
 from fuse.engine.failures import failure
 from fuse.engine.uncompiled import Kernel
 from fuse.errors import NonFiniteError, describe
@@ -20,50 +21,24 @@ from fuse.trace.node import Node, Trace
 
 REFUSING = frozenset(
     {
+        *INDEXING,
+        *PROBABILITIES,
         "_linalg_svd",
-        "bernoulli",
-        "bernoulli.Tensor",
         "bernoulli_.Tensor",
-        "binary_cross_entropy",
-        "embedding",
         "embedding_renorm",
-        "_embedding_bag",
-        "_embedding_bag_forward_only",
-        "gather",
-        "index.Tensor",
         "_unsafe_index.Tensor",
-        "index_add",
-        "index_copy",
-        "index_fill.int_Scalar",
-        "index_fill.int_Tensor",
-        "index_put",
         "_unsafe_index_put",
-        "_index_put_impl",
-        "index_reduce",
-        "index_select",
         "linalg_lu_solve",
         "lu_unpack",
         "masked_scatter",
         "max_unpool2d",
         "max_unpool3d",
         "multilabel_margin_loss_forward",
-        "nll_loss_forward",
-        "nll_loss2d_forward",
         "normal.Tensor_Tensor",
         "normal.Tensor_float",
         "normal.float_Tensor",
-        "put",
-        "scatter.src",
-        "scatter.value",
-        "scatter.reduce",
-        "scatter.value_reduce",
-        "scatter_add",
-        "scatter_reduce.two",
         "searchsorted.Scalar",
         "searchsorted.Tensor",
-        "take",
-        "multi_margin_loss",
-        "multinomial",
     }
 )
 """Operators whose CPU kernels look at data and raise: most read or write where an index tensor

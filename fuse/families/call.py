@@ -48,7 +48,7 @@ Rule = Callable[["Call"], Results]
 class Then(NamedTuple):
     """What is made of a result: by a program, of sizes, and the axes that the call gives it."""
 
-    program: padding.Padding
+    program: WrittenOnce
     slots: tuple[int, ...]
     axes: Axes | None
 
@@ -162,7 +162,7 @@ class Call:
         slots = [parts[place][0].slot or 0 for place in places]
         self._replace(at, program, slots, axes)
 
-    def _replace(self, at: int, program: padding.Padding, slots: Sequence[int], axes: Axes) -> None:
+    def _replace(self, at: int, program: WrittenOnce, slots: Sequence[int], axes: Axes) -> None:
         operand = self._operands[at]
         self._is_apart |= any(write.operand == at for write in self.node.writes)
         dtype, offsets = operand.view.dtype, [self._offset(operand)]
@@ -245,7 +245,7 @@ class Call:
         program = padding.Moved(rooms, (0,) * len(rooms), parts_of(made)[0], shape)
         self._then[result] = Then(program, (), axes)
 
-    def add_operand(self, name: str, program: padding.Padding, part: Part, view: View) -> None:
+    def add_operand(self, name: str, program: WrittenOnce, part: Part, view: View) -> None:
         """Give an argument that was ``None`` a value: what a program makes of a part's size."""
         value = self._draft.program(program, [], [part.slot or 0], view.dtype, ((part,),))
         layout = Layout(view.dtype, (part.room,))

@@ -88,9 +88,7 @@ class Draft:
         self.nodes: list[Node] = []
         self.offsets: dict[int, Offset] = {}
         self.unwritten: set[int] = set()
-        made = {value for node in trace.nodes for value in node.results()}
-        read = {operand.value for node in trace.nodes for operand in node.operands}
-        self._next = max(made | read, default=0) + 1
+        self._next = trace.next_value()
         self.leaves = tuple(
             tuple(marked(size, mark) for size, mark in zip(leaf.layout.shape, slots, strict=True))
             for leaf, slots in zip(trace.leaves, marks.leaves, strict=True)
@@ -131,7 +129,7 @@ class Draft:
 
     def program(
         self,
-        program: padding.Padding,
+        program: WrittenOnce,
         operands: Sequence[Operand],
         slots: Sequence[int],
         dtype: str,

@@ -299,6 +299,12 @@ class Trace:
             ]
         return Trace(tuple(nodes), tuple(leaves), slot)
 
+    def next_value(self) -> int:
+        """A number larger than those of all values that are made or read."""
+        made = {value for node in self.nodes for value in node.results()}
+        read = {operand.value for node in self.nodes for operand in node.operands}
+        return max(made | read, default=0) + 1
+
     def layouts(self) -> dict[int, Layout]:
         """The layout of every value's array."""
         return layouts_of(self.leaves, self.nodes)

@@ -187,10 +187,13 @@ def divided(ctx: RuleContext, x: Value, y: Value) -> Value:
     place off: ``49 / 49`` becomes 0.99999994, and 0 where it is truncated. It sees none where the
     divisor is ``x`` itself wherever that is NaN. A TPU has no quotient that is rounded once.
     """
-    power_of_two = is_number(y) and abs(np.frexp(y)[0]) == 0.5  # its reciprocal is a number
-    if str(ctx.out[0].dtype) not in ("float32", "float64") or power_of_two or is_number(x):
-        return lax.div(x, y)
-    if ctx.platform.name == "tpu" or not is_float(dtype_of(x)):
+    rounds_once = (
+        str(ctx.out[0].dtype) in ("float32", "float64")
+        and is_float(dtype_of(x))
+        and ctx.platform.name != "tpu"
+    )
+    # The reciprocal of a power of two is a number, and nothing is broadcast by a number's side.
+    if not rounds_once or is_number(x) or (is_number(y) and abs(np.frexp(y)[0]) == 0.5):
         return lax.div(x, y)
     x, y = spread(x, y)
     x = expand(x, np.broadcast_shapes(np.shape(x), np.shape(y)))
