@@ -58,9 +58,8 @@ class Embedding:
         rule("embedding_dense_backward")(gradient)
         rule("embedding_backward", refuse=refuse_sparse)(gradient)
         rule("_embedding_bag", "_embedding_bag_forward_only")(self._bags())
-        dense, sparse = "_embedding_bag_dense_backward", "_embedding_bag_backward"
-        rule(dense, refuse=_refuse_dense_bag_backward)(self._dense_bags_gradient())
-        rule(sparse, refuse=_refuse_bag_backward)(self._bags_gradient())
+        dense = "_embedding_bag_dense_backward"
+        rule(dense, refuse=_refuse_scaled)(self._bags_gradient())
         rule("_embedding_bag_per_sample_weights_backward")(self._weights_gradient())
 
     def _gradient(self) -> Rule:
@@ -87,7 +86,7 @@ class Embedding:
 
         return rule
 
-    def _dense_bags_gradient(self) -> Rule:
+    def _bags_gradient(self) -> Rule:
         @functools.wraps(self.bags_gradient)
         def rule(
             ctx: Operation[A], grad: A, indices: A, bag: A, sizes: A, maxima: A, *attributes: Any
@@ -96,19 +95,6 @@ class Embedding:
             grad, bags = ctx.widened(grad), Bags(mode, weights, padding)
             sizes = sizes[: grad.shape[0]]
             return self.bags_gradient(ctx, grad, indices, bag, sizes, maxima, bags)
-
-        return rule
-
-    def _bags_gradient(self) -> Rule:
-        dense = self._dense_bags_gradient()
-
-        @functools.wraps(self.bags_gradient)
-        def rule(
-            ctx: Operation[A], grad: A, indices: A, offsets: A, offset2bag: A, *rest: Any
-        ) -> Result:
-            *sizes, rows, scaled, mode, _sparse, weights, padding = rest
-            bag = self._known(offset2bag, offsets, indices)
-            return dense(ctx, grad, indices, bag, *sizes, rows, scaled, mode, weights, padding)
 
         return rule
 
@@ -128,19 +114,10 @@ class Embedding:
         return offset2bag if offset2bag.size else self.bag_of(offsets, indices.size)
 
 
-def _refuse_bag_backward(*arguments: Any) -> str | None:
-    scaled, mode, sparse = arguments[8:11]
-    return refuse_sparse(sparse) or _refuse_scaled(mode, scaled)
-
-
-def _refuse_dense_bag_backward(*arguments: Any) -> str | None:
-    scaled, mode = arguments[7:9]
-    return _refuse_scaled(mode, scaled)
-
-
-def _refuse_scaled(mode: int, scaled: bool) -> str | None:
+def _refuse_scaled(*arguments: Any) -> str | None:
     """PyTorch's CPU kernel scales by the count of another index than the row's own.
 
     It reads ``counts[indices_data[i]]`` in EmbeddingBag.cpp, where i numbers distinct rows.
     """
+    scaled, mode = arguments[7:9]
     return _SCALED_BAG if scaled and mode != MAX else None

@@ -177,6 +177,8 @@ def _start() -> None:
     meta = importlib.import_module("fuse.trace.meta")
     importlib.import_module("fuse.trace.without_dynamo").leave_out()
     composites = importlib.import_module("fuse.device.composites")
+    sparse = importlib.import_module("fuse.device.sparse")
+    elsewhere = [*composites.KERNELS, *sparse.OF_DENSE]
     unused.hide_from_autograd()
     with core.being_built():  # while JAX starts, and the backend builds what it needs
         instance = importlib.import_module("fuse.engine.engine").Engine()
@@ -185,12 +187,8 @@ def _start() -> None:
     native.initialise(
         instance,
         instance.backend.device_count(),
-        [
-            name
-            for name in _recorded_overloads(instance.backend.has_rule)
-            if name not in composites.KERNELS
-        ],
-        list(composites.KERNELS),
+        [name for name in _recorded_overloads(instance.backend.has_rule) if name not in elsewhere],
+        elsewhere,
         list(operators.for_the_core()),
     )
     instance.forget_streams_by(native.forget_soon)
@@ -203,6 +201,7 @@ def _start() -> None:
     started.libraries.append(meta.register())
     meta.speak_unless(native.infers)
     started.libraries.append(composites.register())
+    started.libraries.append(sparse.register())
     started.libraries.append(importlib.import_module("fuse.device.host_operators").register())
     devices = range(instance.backend.device_count())
     started.generators = tuple(map(native.default_generator, devices))

@@ -8,10 +8,24 @@ from __future__ import annotations
 
 import importlib
 import sys
+from typing import Any, Final
 
 import torch
 
-from fuse.device import backend_settings, data_parallel, inductor, module, unused
+from fuse.device import backend_settings, data_parallel, inductor, lazy, module, unused
+
+_SPARSE: Final = torch.library.Library("_", "IMPL")
+"""Lasts as long as the process."""
+
+
+def _first_sparse(op: torch._ops.OpOverload, *args: Any, **kwargs: Any) -> Any:
+    """The catch-all of sparse tensors. Of one that is made of nothing PyTorch announces no use of
+    the device, which starts here.
+    """
+    if not lazy.is_initialised():
+        lazy.initialise()
+        return op(*args, **kwargs)
+    return importlib.import_module("fuse.device.sparse").on_host(op, *args, **kwargs)
 
 
 def register() -> None:
@@ -25,6 +39,8 @@ def register() -> None:
     torch.utils.generate_methods_for_privateuse1_backend(
         for_tensor=True, for_module=True, for_packed_sequence=True, for_storage=True
     )
+    for key in ("SparsePrivateUse1", "SparseCsrPrivateUse1"):
+        _SPARSE.fallback(_first_sparse, key)
     unused.stand_in()
     inductor.stand_before()
     data_parallel.register()

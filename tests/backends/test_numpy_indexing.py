@@ -64,17 +64,12 @@ def test_sums_of_booleans_are_disjunctions() -> None:
         (("gather_backward", x, x, 0, torch.zeros(4, 6).long(), True), "a sparse gradient"),
         (("embedding_backward", x, bags[:4], 7, -1, False, True), "a sparse gradient"),
         (
-            ("_embedding_bag_backward", x, bags, bags, bags, bags, bags)
-            + (7, False, 0, True, None),
-            "a sparse gradient",
-        ),
-        (
             ("_embedding_bag_dense_backward", x[:1], bags, bags * 0, bags[:1], bags[:1])
             + (7, True, 0, None),
             "scale_grad_by_freq",
         ),
     ],
-    ids=["mask", "gather", "embedding", "sparse bag", "scaled bag"],
+    ids=["mask", "gather", "embedding", "scaled bag"],
 )
 def test_refuses(case: tuple[Any, ...], reason: str) -> None:
     name, *arguments = case

@@ -90,8 +90,12 @@ def compare_values(
     found: torch.Tensor, expected: torch.Tensor, where: str = "", loosen: float = 1.0
 ) -> None:
     """Raise ``Mismatch`` unless the values agree within the dtype's tolerance."""
-    left = found.detach().cpu().resolve_conj().resolve_neg()
-    right = expected.detach().resolve_conj().resolve_neg()
+    left, right = found.detach().cpu(), expected.detach()
+    if right.layout != torch.strided:
+        if left.layout != right.layout:
+            raise Mismatch(f"{where}layout {left.layout} instead of {right.layout}")
+        left, right = left.to_dense(), right.to_dense()
+    left, right = left.resolve_conj().resolve_neg(), right.resolve_conj().resolve_neg()
     if right.dtype.itemsize == 1 and right.dtype.is_floating_point:
         left, right = left.float(), right.float()
     relative, absolute = TOLERANCE.get(right.dtype, (0.0, 0.0))

@@ -12,7 +12,7 @@ class Transfer:
     """One copy of a sample to ``device``; what was one tensor or one storage stays one.
 
     A tensor's whole storage is copied, so that a view stays the same view of the same bytes.
-    Tensors of other layouts than strided raise ``SparseSample``.
+    Sparse ones are moved as a whole.
     """
 
     def __init__(self, device: str) -> None:
@@ -34,8 +34,6 @@ class Transfer:
         return self.device.type if isinstance(value, str) and value == "cpu" else value
 
     def _tensor(self, tensor: torch.Tensor) -> torch.Tensor:
-        if tensor.layout != torch.strided:
-            raise SparseSample(str(tensor.layout))
         if tensor.device.type != "cpu":
             return tensor
         if id(tensor) not in self._tensors:
@@ -45,6 +43,8 @@ class Transfer:
 
     def _copy(self, tensor: torch.Tensor) -> torch.Tensor:
         plain = tensor.detach()
+        if plain.layout != torch.strided:
+            return plain.to(self.device).requires_grad_(tensor.requires_grad)
         conjugate, negative = plain.is_conj(), plain.is_neg()
         plain = plain.conj() if conjugate else plain
         plain = torch._neg_view(plain) if negative else plain
@@ -57,10 +57,6 @@ class Transfer:
         copy = torch._neg_view(copy) if negative else copy
         copy = copy.conj() if conjugate else copy
         return copy.detach().requires_grad_(tensor.requires_grad)
-
-
-class SparseSample(Exception):
-    """A sample holds a tensor that is not strided: out of the device's scope."""
 
 
 def tensors_of(nest: Any) -> list[torch.Tensor]:

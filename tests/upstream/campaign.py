@@ -43,7 +43,7 @@ def run_file(of: Suite, folder: Path, file: str, lane: str, count: int, seed: in
     arguments += [str(results.path), *on_cpu]
     while not results.is_finished():
         before = len(results.begun())
-        how = _process(of, arguments, lane, results)
+        how = _process(of, file, arguments, lane, results)
         test = results.unfinished()
         if test is not None:
             results.ended(test, how, _tail(results.path.with_suffix(".log")))
@@ -52,12 +52,12 @@ def run_file(of: Suite, folder: Path, file: str, lane: str, count: int, seed: in
             results.finished()
 
 
-def _process(of: Suite, arguments: list[str], lane: str, results: Log) -> str:
+def _process(of: Suite, file: str, arguments: list[str], lane: str, results: Log) -> str:
     """One worker until it ends, says nothing for too long or keeps too much; how it ended."""
     settings = {
         **os.environ,
         **LANES[lane],
-        **of.settings(device_of(lane)),
+        **of.settings(file, device_of(lane)),
         "OMP_NUM_THREADS": "1",
         "PYTHONPATH": str(ROOT),
         "FUSE_HOST_FALLBACK": "silent",

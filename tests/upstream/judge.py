@@ -86,8 +86,9 @@ def judge(of: Suite, file: str, logs: Mapping[str, Log]) -> Judged:
             judged.failed[name] = bad
         elif reason is not None and len(lanes) == len(found):
             judged.unneeded.append(f"{file}:{name}")
+    known = cpu.outcomes()  # and what did not start there either
     for lane, outcomes in found.items():
-        for name, one in outcomes.items():
-            if "." not in name or name.startswith("setUp"):  # a file or a class that did not start
+        for name, one in outcomes.items():  # a file or a class that did not start
+            if ("." not in name or name.startswith("setUp")) and name not in known:
                 judged.failed.setdefault(name, {})[lane] = one
     return judged

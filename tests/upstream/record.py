@@ -15,6 +15,8 @@ DIED: Final = "the process ended"
 HUNG: Final = "no end in time"
 LARGE: Final = "too much memory"
 RIGHT: Final = (PASSED, EXPECTED)
+LONGEST: Final = 4000
+"""Characters of a traceback that are kept."""
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import fnmatch
 import importlib
 import re
-import unittest
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+
+from tests.upstream.record import Log
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 LANES: Final[dict[str, dict[str, str]]] = {
@@ -19,9 +20,12 @@ LANES: Final[dict[str, dict[str, str]]] = {
     "accelerator": {"FUSE_BACKEND": "tests.accelerator:create"},
 }
 """Settings of each. The CPU comes first: only what passes there is asked of the device."""
-NAMES: Final = ("pytorch", "transformers")
+NAMES: Final = ("pytorch", "transformers", "libraries")
 
-Tests = Mapping[str, unittest.TestCase]
+Choose = Callable[[Collection[str]], list[str]]
+"""Of the names of a file's tests, those that are to be run."""
+Run = Callable[[Path, str, str, Log, Choose], None]
+"""``run(folder, file, device, log, choose)`` a file's tests, and note each begin and end."""
 
 
 @dataclass(frozen=True)
@@ -58,10 +62,7 @@ class Suite:
 
     name: str
     files: tuple[str, ...]
-    load: Callable[[Path, str, str], Tests]
-    """``load(folder, file, device)``: the file's tests by their names on the CPU."""
-    default_device: Callable[[unittest.TestCase], bool]
-    """Whether a test is told no device and runs with a default one."""
+    run: Run
     reasons: Reasons
     results: Path
     page: Path
@@ -69,8 +70,8 @@ class Suite:
     head: tuple[str, ...]
     """The page's first lines, before the counts."""
     first_column: str = "file"
-    settings: Callable[[str], Mapping[str, str]] = field(default=lambda device: {})
-    """Variables of a process whose device is ``"cpu"`` or ``"tpu"``."""
+    settings: Callable[[str, str], Mapping[str, str]] = field(default=lambda file, device: {})
+    """Variables of a file's process, whose device is ``"cpu"`` or ``"tpu"``."""
     lanes: Callable[[str], tuple[str, ...]] = field(
         default=lambda file: ("cpu", "default", "compiled")
     )

@@ -11,7 +11,9 @@ import torch
 
 import fuse.device.composites.assertion
 import fuse.device.composites.attention
+import fuse.device.composites.compressed_indices
 import fuse.device.composites.counting
+import fuse.device.composites.embedding_bag
 import fuse.device.composites.histogram
 import fuse.device.composites.least_squares
 import fuse.device.composites.segment

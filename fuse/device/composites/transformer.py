@@ -143,6 +143,6 @@ def _may_be_nested(t: Tensor, mask: Tensor) -> bool:
 @kernel("_nested_tensor_from_mask")
 def _nested(t: Tensor, mask: Tensor, mask_check: bool = True) -> Tensor:
     raise RuntimeError(
-        "the tpu device has dense (strided) tensors only, no nested ones; make the "
-        "nn.TransformerEncoder with enable_nested_tensor=False"
+        "the tpu device has no nested tensors; make the nn.TransformerEncoder with "
+        "enable_nested_tensor=False"
     )

@@ -249,18 +249,6 @@ def test_the_largest_number_is_taken(monkeypatch: pytest.MonkeyPatch):
 
 
 OTHER_LAYOUTS: dict[str, tuple[Callable[[], object], str]] = {
-    "sparse": (lambda: torch.eye(2).to_sparse().to(DEVICE), "call .to_dense() first"),
-    "sparse, of the device's": (
-        lambda: torch.sparse_coo_tensor(
-            torch.tensor([[0], [1]]).to(DEVICE), torch.ones(1).to(DEVICE), (2, 2)
-        ),
-        "call .to_dense() first",
-    ),
-    "compressed": (lambda: repr(torch.eye(2).to_sparse_csr().to(DEVICE)), "call .to_dense() first"),
-    "blocks": (
-        lambda: repr(torch.eye(2).to_sparse_bsr((1, 1)).to(DEVICE)),
-        "call .to_dense() first",
-    ),
     "quantized": (
         lambda: torch.quantize_per_tensor(torch.ones(2), 1.0, 0, torch.qint8).to(DEVICE),
         "call .dequantize() first",
@@ -272,7 +260,6 @@ OTHER_LAYOUTS: dict[str, tuple[Callable[[], object], str]] = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:Sparse .* support is in beta")
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype")
 @pytest.mark.filterwarnings("ignore:.*quantiz")
 @pytest.mark.parametrize("name", OTHER_LAYOUTS)
@@ -283,8 +270,7 @@ def test_layouts_that_the_device_has_not(name: str):
     # A guard of PyTorch's in a frame of repr() turns torch.func off as long as it lives.
     traceback.clear_frames(caught.tb)
     text = str(caught.value).partition("\nException raised from")[0]
-    kind = name if name in ("quantized", "nested") else "sparse"
-    assert f"the tpu device has dense (strided) tensors only, no {kind} ones; {hint}" in text
+    assert f"the tpu device has no {name} tensors; {hint}" in text
     assert text.startswith("aten::") and text.endswith("or keep the tensor on the CPU")
     assert len(text) < 220
 
@@ -292,7 +278,7 @@ def test_layouts_that_the_device_has_not(name: str):
 @pytest.mark.filterwarnings("ignore:.*quantiz")
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype")
 def test_layouts_made_of_the_device_s_tensors():
-    with pytest.raises(NotImplementedError, match="no quantized ones; call .dequantize"):
+    with pytest.raises(NotImplementedError, match="no quantized tensors; call .dequantize"):
         torch.quantize_per_tensor(torch.ones(2, device=DEVICE), 1.0, 0, torch.qint8)
     parts = [torch.ones(2), torch.ones(3)]
     jagged = torch.nested.nested_tensor(parts, layout=torch.jagged).to(DEVICE)

@@ -147,7 +147,6 @@ OTHERWISE = {
     r"nn\.functional\.scaled_dot_product_attention: .*": ATTENTION,
     r"_segment_reduce\..*": "it is composed of operations",
     r"nn\.functional\.conv_transpose3d: .* channels last": "oneDNN's kernel is not asked",
-    r"to_sparse: .*": "the device has dense tensors only",
 }
 """Calls whose results may lie otherwise than the CPU's, and why."""
 

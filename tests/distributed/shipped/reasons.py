@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 NO_NCCL: Final = "asks PyTorch for NCCL by name, which this build of PyTorch lacks"
-SPARSE: Final = "the device has dense tensors only"
+SPARSE: Final = "the group refuses sparse tensors"
 ONE_DEVICE: Final = "expects each process to see every rank's device; here it sees its own"
 NAMES: Final = "compares what PyTorch calls a backend that it does not know itself: custom"
 ENDS: Final = "takes the default group down and makes it again at an address that is taken"

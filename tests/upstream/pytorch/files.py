@@ -40,6 +40,8 @@ GENERIC: Final = (
     "test_utils",
     "test_custom_ops",
     "test_nestedtensor",
+    "test_sparse",
+    "test_sparse_csr",
     "nn/test_convolution",
     "nn/test_dropout",
     "nn/test_embedding",
@@ -76,7 +78,7 @@ CLASSES: Final = {"test_nestedtensor": ("TestNestedTensorSubclass", "TestNestedI
 others are strided, which the device has not, or take samples in a form that older helpers made."""
 
 FILES: Final = (*GENERIC, *BY_DEFAULT_DEVICE)
-"""Not here: what is sparse, quantised, TorchScript's, or another device's own, and what tests
+"""Not here: what is quantised, TorchScript's, or another device's own, and what tests
 PyTorch's compilers and tracers without a device.
 
 Classes of the generic files that are not generic themselves run by the default device too.

@@ -7,11 +7,12 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+from tests.upstream.cases import Tests, cases
 from tests.upstream.pytorch.files import FILES, is_run
 from tests.upstream.pytorch.names import is_generic, tests_of
 from tests.upstream.pytorch.older import supply
 from tests.upstream.pytorch.reasons import REASONS
-from tests.upstream.suite import ROOT, Suite, Tests
+from tests.upstream.suite import ROOT, Suite
 
 HEAD = (
     "# PyTorch's own tests",
@@ -47,8 +48,7 @@ def load(folder: Path, file: str, device: str) -> Tests:
 SUITE = Suite(
     "pytorch",
     FILES,
-    load,
-    default_device=lambda test: not is_generic(test),
+    cases(load, default_device=lambda test: not is_generic(test)),
     reasons=REASONS,
     results=ROOT / "build" / "upstream",
     page=ROOT / "docs" / "upstream.md",

@@ -15,8 +15,9 @@ import unittest
 from pathlib import Path
 from typing import Any, Final
 
+from tests.upstream.cases import Tests, cases
 from tests.upstream.sample import sample
-from tests.upstream.suite import ROOT, Suite, Tests
+from tests.upstream.suite import ROOT, Suite
 from tests.upstream.transformers.architectures import ARCHITECTURES
 from tests.upstream.transformers.reasons import REASONS
 
@@ -80,8 +81,7 @@ def lanes(file: str) -> tuple[str, ...]:
 SUITE = Suite(
     "transformers",
     ARCHITECTURES,
-    load,
-    default_device=lambda test: False,
+    cases(load, default_device=lambda test: False),
     reasons=REASONS,
     results=ROOT / "build" / "upstream-transformers",
     page=ROOT / "docs" / "upstream-transformers.md",
@@ -94,7 +94,7 @@ SUITE = Suite(
         "passes on the CPU has to pass on the device, and what asks for an accelerator as well.",
     ),
     first_column="architecture",
-    settings=lambda device: {
+    settings=lambda file, device: {
         "TRANSFORMERS_TEST_DEVICE": device,
         "HF_HUB_OFFLINE": "1",
         "RUN_SLOW": "1",

@@ -69,7 +69,7 @@ at::Tensor new_tensor(
 void check_dense(std::optional<c10::Layout> layout) {
   TORCH_CHECK(
       !layout.has_value() || *layout == c10::Layout::Strided,
-      "the tpu device has dense (strided) tensors only, not layout ",
+      "the tpu device has no tensors of layout ",
       layout.value_or(c10::Layout::Strided),
       "; call .to_dense() first or keep the tensor on the CPU");
 }

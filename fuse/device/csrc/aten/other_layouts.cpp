@@ -1,5 +1,6 @@
-// Tensors that are not strided: the device has none, and says so where PyTorch would list all of
-// its dispatch keys. Nested tensors of the jagged layout are subclasses over strided ones.
+// Quantised tensors and nested ones of the strided layout: the device has none, and says so where
+// PyTorch would list all of its dispatch keys. Nested tensors of the jagged layout are subclasses
+// over strided ones; sparse ones are in fuse/device/sparse.
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 #include <torch/library.h>
@@ -12,15 +13,11 @@ namespace {
   TORCH_CHECK_NOT_IMPLEMENTED(
       false,
       op.schema().name(),
-      ": the tpu device has dense (strided) tensors only, no ",
+      ": the tpu device has no ",
       kind,
-      " ones; ",
+      " tensors; ",
       remedy,
       " or keep the tensor on the CPU");
-}
-
-void sparse(const c10::OperatorHandle& op, torch::jit::Stack*) {
-  refuse(op, "sparse", "call .to_dense() first");
 }
 
 void quantized(const c10::OperatorHandle& op, torch::jit::Stack*) {
@@ -33,12 +30,6 @@ void nested(const c10::OperatorHandle& op, torch::jit::Stack*) {
 
 using torch::CppFunction;
 
-TORCH_LIBRARY_IMPL(_, SparsePrivateUse1, m) {
-  m.fallback(CppFunction::makeFromBoxedFunction<&sparse>());
-}
-TORCH_LIBRARY_IMPL(_, SparseCsrPrivateUse1, m) {
-  m.fallback(CppFunction::makeFromBoxedFunction<&sparse>());
-}
 TORCH_LIBRARY_IMPL(_, QuantizedPrivateUse1, m) {
   m.fallback(CppFunction::makeFromBoxedFunction<&quantized>());
 }
@@ -48,18 +39,6 @@ TORCH_LIBRARY_IMPL(_, NestedTensorPrivateUse1, m) {
 
 // What would wrap the device's strided tensors into others.
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  for (const char* name :
-       {"_sparse_compressed_tensor_unsafe",
-        "_sparse_compressed_tensor_with_dims",
-        "_sparse_coo_tensor_unsafe",
-        "_sparse_coo_tensor_with_dims",
-        "_sparse_coo_tensor_with_dims_and_tensors",
-        "_sparse_csr_tensor_unsafe",
-        "_sparse_csc_tensor_unsafe",
-        "_sparse_bsr_tensor_unsafe",
-        "_sparse_bsc_tensor_unsafe"}) {
-    m.impl(name, CppFunction::makeFromBoxedFunction<&sparse>());
-  }
   for (const char* name :
        {"quantize_per_tensor",
         "quantize_per_tensor.tensor_qparams",

@@ -125,4 +125,23 @@ void register_record_kernels(
   }
 }
 
+std::vector<std::string> overloads_of(const std::string& key) {
+  const std::string aten = "aten::";
+  const c10::DispatchKey wanted = c10::parseDispatchKey(key);
+  auto& dispatcher = c10::Dispatcher::singleton();
+  std::vector<std::string> found;
+  for (const c10::OperatorName& full : dispatcher.getAllOpNames()) {
+    if (full.name.rfind(aten, 0) != 0) {
+      continue;
+    }
+    const auto op = dispatcher.findSchema(full);
+    if (op.has_value() && op->hasKernelForDispatchKey(wanted)) {
+      found.push_back(
+          full.name.substr(aten.size()) +
+          (full.overload_name.empty() ? "" : "." + full.overload_name));
+    }
+  }
+  return found;
+}
+
 } // namespace fuse

@@ -12,4 +12,7 @@ namespace fuse {
 void register_record_kernels(
     const std::vector<std::string>& names, const std::vector<std::string>& others);
 
+// The aten overloads, "add.Tensor", that have a kernel of their own for a dispatch key.
+std::vector<std::string> overloads_of(const std::string& key);
+
 } // namespace fuse

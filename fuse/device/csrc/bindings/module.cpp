@@ -215,6 +215,10 @@ PYBIND11_MODULE(_core, module) {
       "initialise",
       torch::wrap_pybind_function(fuse::initialise),
       "Register kernels and hooks; takes the engine.");
+  module.def(
+      "overloads_of",
+      torch::wrap_pybind_function(fuse::overloads_of),
+      "The aten overloads that have a kernel of their own for a dispatch key.");
   module.def("refuse_with", fuse::refuse_with_texts, "The error in a forked child and at the end.");
   module.def("shut_down", fuse::shut_down, "The end begins; takes whether work is unfinished.");
   module.def(

@@ -234,7 +234,7 @@ class HostCall {
         info_.name,
         " returns a ",
         result.layout(),
-        " tensor; the tpu device has dense (strided) tensors only. Run it on the CPU");
+        " tensor, where the tpu device computes dense (strided) ones only. Run it on the CPU");
     return from_host(
         is_operand(result) ? result.clone() : std::move(result),
         static_cast<int8_t>(device_.index()));

@@ -34,7 +34,7 @@ at::Tensor CpuCall::on_device(at::Tensor result) const {
       result.layout() == c10::Layout::Strided,
       "an operator returns a ",
       result.layout(),
-      " tensor; the tpu device has dense (strided) tensors only. Run it on the CPU");
+      " tensor, where the tpu device computes dense (strided) ones only. Run it on the CPU");
   const bool shared = !result._is_zerotensor() && result.storage().use_count() != 1;
   return from_host(shared ? result.clone() : std::move(result), device_);
 }

@@ -195,8 +195,9 @@ PyObject* dtype_name(c10::ScalarType dtype) {
   if (name == nullptr) {
     TORCH_CHECK_NOT_IMPLEMENTED(
         !c10::isQIntType(dtype),
-        "the tpu device has dense (strided) tensors only, no quantized ones; call .dequantize() "
-        "first or keep the tensor on the CPU");
+        "the tpu device has no quantized tensors; call .dequantize() first or keep the tensor on "
+        "the "
+        "CPU");
     name = checked(PyUnicode_InternFromString(plain_name(dtype)));
   }
   return name;

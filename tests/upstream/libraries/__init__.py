@@ -1,0 +1,1 @@
+"""Other libraries' own tests on the device: ``make test-libraries``."""
