@@ -33,6 +33,7 @@ help:
 	@echo "make test-shipped  PyTorch's own tests of torch.distributed, on the device"
 	@echo "make test-pytorch  PyTorch's own tests of every device; PYTORCH_TESTS=FOLDER of a checkout"
 	@echo "make test-transformers  transformers' own tests of models, an environment of its own"
+	@echo "make test-libraries  tests of libraries that people compute with, an environment of its own"
 	@echo "make test-sanitized  run a program of threads and streams on a core built with sanitizers"
 	@echo "make fuzz    run random programs, PROGRAMS of them from SEED on, and compare with the CPU"
 	@echo "make mutants make MUTANTS small faults, of SEED, and see whether the tests notice"
@@ -111,6 +112,18 @@ test-transformers-here: $(VENV)/.tools
 	$(BIN)/python -m tests.upstream.campaign transformers --tests 0 \
 		$$(ls -td $(MODEL_TESTS)/transformers-*/tests | head -1) \
 		$(if $(ARCHITECTURES),--files $(ARCHITECTURES)) $(if $(LANES),--lanes $(LANES))
+
+# Tests in the source distributions of LIBRARIES, or of all that are listed there: TESTS of each.
+# Resumable, in build/upstream-libraries. Their table is docs/upstream-libraries.md.
+LIBRARY_TESTS := build/library-tests
+test-libraries:
+	$(MAKE) test-libraries-here PINS=constraints-clients.txt
+.PHONY: test-libraries test-libraries-here
+test-libraries-here: $(VENV)/.tools
+	$(INSTALL) -e '.[clients,libraries]'
+	$(BIN)/python -m tests.upstream.libraries.fetch $(LIBRARY_TESTS) $(PINS)
+	$(BIN)/python -m tests.upstream.campaign libraries $(LIBRARY_TESTS) --tests $(TESTS) --seed $(SEED) \
+		$(if $(LIBRARIES),--files $(LIBRARIES)) $(if $(LANES),--lanes $(LANES))
 
 # What differs between versions of PyTorch and JAX shows here first, in minutes.
 smoke: $(VENV)/.tools

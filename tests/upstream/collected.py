@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tests.upstream.record import EXPECTED, FAILED, LONGEST, PASSED, SKIPPED, Log
-from tests.upstream.suite import Choose
+from tests.upstream.suite import ROOT, Choose
 
 STARTED = "setUp of "
 """How the name begins of a file that cannot be imported."""
@@ -59,7 +59,9 @@ def run_collected(
 ) -> None:
     """Run tests of a source distribution that is at ``folder``, as from there."""
     os.chdir(folder)
-    sys.path.insert(0, str(folder))
+    for name in [one for one in sys.modules if one.partition(".")[0] == "tests"]:
+        del sys.modules[name]  # of others' tests there may be a package of this name
+    sys.path[:] = [str(folder), *(one for one in sys.path if one != str(ROOT))]
     if device != "cpu":
         torch.set_default_device(device)
     ours = ("--rootdir", ".", "--continue-on-collection-errors", "-q", "-o", "addopts=")

@@ -41,8 +41,8 @@ MEMORY = ("allocate", "out of memory", "too large", "overflow")
 
 DATA = "the CPU's kernel looks at each element, which the device does not wait for"
 OTHER = "what PyTorch composes it of depends on the device"
+COUNTED = "integers are counted, as on PyTorch's accelerators"
 COMPOSED = "it is composed of operations that take more dtypes, and refuse in their own words"
-SPARSE = "the device has dense tensors only"
 DIFFERENT = {
     r"__getitem__: .*": DATA,
     r"(__rmod__|remainder|fmod|floor_divide|div\.(floor|trunc)_rounding): .*": DATA,
@@ -50,7 +50,7 @@ DIFFERENT = {
     r"_unsafe_masked_index.*": OTHER,
     r"bernoulli: 1: \[0\] is .*": "of no elements the CPU's kernel looks at no dtype",
     r"gather: .*": DATA,
-    r"histc: .*int.*": "integers are counted, as on PyTorch's accelerators",
+    r"histc: .*int.*": COUNTED,
     r"histogram(dd)?: .*": COMPOSED,
     r"index_fill: 1: .*uint8": DATA,
     r"(linalg\.)?lu_solve: .*": "its pivots are data, so its kernel is not asked about halves",
@@ -64,7 +64,6 @@ DIFFERENT = {
     r"normal\.number_mean: .* is -\d+": "the words of a negative size are those of another factory",
     r"resize_: .* is -\d+": "the CPU's kernel takes a negative size for an overflow",
     r"scatter(_add|_reduce\..*)?: .*": DATA,
-    r"to_sparse: .*": SPARSE,
     r"uniform: .* is inf": "uncompiled the device's own kernel draws, and checks no bound",
     r"unique(_consecutive)?: .*complex64": COMPOSED,
     r"unravel_index: .*": DATA,

@@ -14,13 +14,15 @@ class Library:
     """A source distribution, unpacked in a folder that begins with its name."""
 
     name: str
-    """On the registry; ``-`` is ``_`` in the folder's name."""
+    """On the registry, and of the folder."""
     tests: tuple[str, ...]
     """What pytest is given, from the folder."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """Variables of a process whose device is the device."""
     spelt: Mapping[str, str] = field(default_factory=dict)
     """How tests that name the CPU name the device, as regular expressions and texts."""
+    unpacked: bool = True
+    """Whether its tests are in the source distribution, and not installed with it."""
     before: Callable[[], None] = lambda: None
     """Called in a process whose device is the device."""
 
@@ -36,6 +38,7 @@ LIBRARIES: Final = (
         "scipy",
         ("--pyargs", "scipy", "-k", "torch"),
         {"SCIPY_ARRAY_API": "1", "SCIPY_DEVICE": "tpu"},
+        unpacked=False,
         before=lend_jax_devices,
     ),
     Library("gpytorch", ("test", "--ignore=test/examples")),
@@ -43,18 +46,12 @@ LIBRARIES: Final = (
     Library("zuko", ("tests",)),
     Library("nflows", ("tests",)),
     Library("e3nn", ("tests",)),
-    Library("backpack_for_pytorch", ("test",), spelt={r'device\("cpu"\)': 'device("tpu")'}),
     Library("curvlinops_for_pytorch", ("test",), spelt={r'device\("cpu"\)': 'device("tpu")'}),
-    Library("opacus", ("opacus/tests",)),
     Library("torchsde", ("tests",)),
     Library("einops", ("einops/tests",)),
-    Library("timm", ("tests",), {"TORCH_DEVICE": "tpu"}),
-    Library("learn2learn", ("tests/unit",)),
-    Library("torch-optimizer", ("tests",)),
     Library("peft", ("tests",)),
     Library("skorch", ("skorch/tests",)),
     Library("pytorch_ignite", ("tests/ignite/metrics", "tests/ignite/handlers")),
     Library("stable_baselines3", ("tests",)),
-    Library("mace_torch", ("tests",)),
-    Library("piq", ("tests",)),
+    Library("opacus", ("opacus/tests",)),
 )

@@ -18,8 +18,10 @@ BY_NAME: Final = {one.name: one for one in LIBRARIES}
 
 def unpacked(folder: Path, library: Library) -> Path:
     """Where its source distribution is."""
-    found = [*folder.glob(f"{library.name}-[0-9]*[0-9]")]
-    return found[0] if found else folder
+    if not library.unpacked:
+        return folder
+    (found,) = folder.glob(f"{library.name}-[0-9]*[0-9]")
+    return found
 
 
 def spelt_for_device(source: Path, library: Library) -> Path:
