@@ -25,6 +25,11 @@ def _first_sparse(op: torch._ops.OpOverload, *args: Any, **kwargs: Any) -> Any:
     if not lazy.is_initialised():
         lazy.initialise()
         return op(*args, **kwargs)
+    if op.namespace == "c10d":
+        raise NotImplementedError(
+            f"{op.name()}: the process group sends dense tensors only, and sums coordinate "
+            "ones; call .to_dense() or .to_sparse_coo() first"
+        )
     return importlib.import_module("fuse.device.sparse").on_host(op, *args, **kwargs)
 
 

@@ -8,12 +8,22 @@ import sys
 from datetime import timedelta
 from typing import Any
 
+import torch
 import torch.distributed as dist
 
 from fuse.device import lazy
 from fuse.distributed import native, runtime
 from fuse.distributed.fake import FakePrograms
 from fuse.trace.source import user_line
+
+
+@functools.cache
+def _serve_sparse() -> torch.library.Library:
+    """A sum of sparse tensors goes to the group as that of dense ones does."""
+    kernel = torch.library.get_kernel("c10d::allreduce_", "PrivateUse1")
+    library = torch.library.Library("c10d", "IMPL", "SparsePrivateUse1")
+    library.impl("allreduce_", kernel.call_boxed, with_keyset=True)
+    return library
 
 
 def create(options: Any) -> Any:
@@ -30,6 +40,7 @@ def create(options: Any) -> Any:
 
 def _make(store: Any, rank: int, size: int, timeout: timedelta, name: str, ranks: list[int]) -> Any:
     module = native.load()
+    _serve_sparse()
     _tell_peers_at_exit()
     fake = lazy.is_fake()
     store = dist.HashStore() if fake else store  # PyTorch's FakeStore can nothing but be passed on

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 NO_NCCL: Final = "asks PyTorch for NCCL by name, which this build of PyTorch lacks"
-SPARSE: Final = "the group refuses sparse tensors"
+SPARSE: Final = "its sum has elements twice, where the group's is coalesced, as gloo's is"
 ONE_DEVICE: Final = "expects each process to see every rank's device; here it sees its own"
 NAMES: Final = "compares what PyTorch calls a backend that it does not know itself: custom"
 ENDS: Final = "takes the default group down and makes it again at an address that is taken"
@@ -19,7 +19,6 @@ REASONS: Final[dict[str, str]] = {
     "test_nccl_high_priority_stream": NO_NCCL,
     "test_sparse_all_reduce_sum": SPARSE,
     "test_sparse_all_reduce_sum_cuda": SPARSE,
-    "test_compute_bucket_assignment_by_size_sparse_error_without_logger": SPARSE,
     "test_ddp_logging_data_cpu": NAMES,
     "test_ddp_logging_data_gpu": NAMES,
     "test_ddp_device": ONE_DEVICE,

@@ -8,6 +8,9 @@ namespace fuse::distributed {
 
 Group::Pending Group::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
   TORCH_CHECK_VALUE(!tensors.empty(), "all_reduce: no tensors");
+  if (tensors.size() == 1 && tensors[0].layout() != c10::kStrided) {
+    return allreduce_sparse(tensors[0], options);
+  }
   Call call = begin(Kind::AllReduce, options.timeout);
   call.reduction = options.reduceOp;
   read_and_write(call, tensors, tensors);

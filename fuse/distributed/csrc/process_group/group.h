@@ -110,6 +110,11 @@ class Group final : public c10d::Backend {
       const Tensors& inputs,
       size_t parts,
       const c10d::AllgatherOptions& options);
+  at::Tensor gather_rows(
+      const at::Tensor& own,
+      const std::vector<int64_t>& counts,
+      const c10d::AllgatherOptions& options);
+  Pending allreduce_sparse(at::Tensor& tensor, const c10d::AllreduceOptions& options);
   Pending gather_uneven(
       const Tensors& outputs, const at::Tensor& input, const c10d::AllgatherOptions& options);
   Pending scatter_uneven(
