@@ -15,7 +15,7 @@ STRUCTURE: Final = (
     *("copy_sparse_to_sparse_", "resize_as_sparse_", "sparse_resize_", "zero_", "zeros.out"),
     *("sparse_resize_and_clear_", "_sparse_broadcast_to", "_to_sparse", "_to_sparse.sparse_dim"),
     *("_to_sparse_csr", "_to_sparse_csc", "_to_sparse_bsr", "_to_sparse_bsc", "_to_dense", "cat"),
-    *("narrow_copy", "permute", "unsqueeze", "view_as_complex", "view_as_real", "sparse_mask"),
+    *("narrow_copy", "permute", "unsqueeze", "view_as_complex", "view_as_real"),
 )
 REDUCTIONS: Final = (
     *("any", "sum", "sum.dim_IntList", "norm.ScalarOpt_dim", "norm.ScalarOpt_dim_dtype"),

@@ -83,6 +83,17 @@ def summed(values: Tensor, places: Tensor, count: int) -> Tensor:
     return sums
 
 
+def pairs(left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
+    """All ``(i, j)`` with ``left[i] == right[j]``, by ascending ``i``; how many is data."""
+    order = right.argsort(stable=True)
+    ordered = right[order]
+    first = torch.searchsorted(ordered, left)
+    counts = torch.searchsorted(ordered, left, right=True) - first
+    i = torch.repeat_interleave(counts)
+    within = torch.arange(i.numel(), device=i.device) - (counts.cumsum(0) - counts)[i]
+    return i, order[first[i] + within]
+
+
 def into(function: Program, *args: Any, out: Tensor, **kwargs: Any) -> Tensor | None:
     """Write what a program makes into ``out``, of its layout, sizes and a dtype that holds it."""
     found = function(*args, **kwargs)
@@ -160,6 +171,8 @@ def subtract_(x: Tensor, y: Tensor, *, alpha: Any = 1) -> Tensor | None:
 def multiply(x: Any, y: Any) -> Tensor | None:
     """A coordinate tensor times a number, or element by element times a dense one of its sizes."""
     x, y = (x, y) if is_coordinates(x) else (y, x)
+    if is_coordinates(y):
+        return _matched(x, y)
     if is_dense(y) and y.dim() and y.shape == x.shape:
         factor = y[tuple(x._indices())]
     elif not isinstance(y, Tensor) or (is_dense(y) and not y.dim()):
@@ -169,6 +182,62 @@ def multiply(x: Any, y: Any) -> Tensor | None:
     values = x._values() * factor
     dtype = torch.result_type(x, y)
     return made(x._indices().clone(), values.to(dtype), x.shape, x.is_coalesced())
+
+
+def _matched(x: Tensor, y: Tensor) -> Tensor | None:
+    """Products of elements at one place."""
+    if x.shape != y.shape or x.sparse_dim() != y.sparse_dim():
+        return None
+    coalesced = x.is_coalesced() and y.is_coalesced()
+    x, y, sizes = x.coalesce(), y.coalesce(), x.shape[: x.sparse_dim()]
+    i, j = pairs(places(x._indices(), sizes), places(y._indices(), sizes))
+    return made(x._indices()[:, i], x._values()[i] * y._values()[j], x.shape, coalesced)
+
+
+@program("sparse_mask")
+def masked(x: Tensor, mask: Tensor) -> Tensor | None:
+    """The elements of ``x``, dense or coordinate, at the places of ``mask``; zero where none is."""
+    if x.shape != mask.shape or not is_coordinates(mask):
+        return None
+    indices, sizes = mask._indices(), mask.shape[: mask.sparse_dim()]
+    if is_dense(x):
+        values = x[tuple(indices)] if sizes else x.expand(indices.shape[1], *x.shape)
+        return made(indices.clone(), values, x.shape, mask.is_coalesced())
+    if not is_coordinates(x) or x.sparse_dim() != mask.sparse_dim():
+        return None
+    i, j = pairs(places(indices, sizes), places(x._indices(), sizes))
+    values = summed(x._values()[j], i, indices.shape[1])
+    return made(indices.clone(), values, x.shape, mask.is_coalesced())
+
+
+@program("index_select")
+def selected(x: Tensor, dim: int, index: Tensor) -> Tensor | None:
+    """Parts of a dimension, each as often as it is named."""
+    dim = dim + x.dim() if dim < 0 else dim
+    if not 0 <= dim < x.dim() or index.dim() != 1 or index.dtype != torch.int64:
+        return None
+    sizes, indices, values = list(x.shape), x._indices(), x._values()
+    sizes[dim] = index.numel()
+    if dim >= x.sparse_dim():
+        values = values.index_select(dim - x.sparse_dim() + 1, index)
+        return made(indices.clone(), values, sizes, False)
+    named = torch.arange(x.shape[dim], device=index.device)[index]  # checks, and may count back
+    i, j = pairs(named, indices[dim])
+    rows = [i if at == dim else row[j] for at, row in enumerate(indices)]
+    return made(torch.stack(rows), values[j], sizes, False)
+
+
+@program("_sparse_sparse_matmul")
+def matmul(x: Tensor, y: Tensor) -> Tensor | None:
+    """Two coordinate matrices (n, m) and (m, k): a coordinate one (n, k)."""
+    if not (is_coordinates(x) and is_coordinates(y)) or x.dtype != y.dtype:
+        return None
+    if x.dim() != 2 or y.dim() != 2 or x.shape[1] != y.shape[0] or x.dense_dim() or y.dense_dim():
+        return None
+    (rows, inner), (same, columns) = x._indices(), y._indices()
+    i, j = pairs(inner, same)
+    indices, sizes = torch.stack([rows[i], columns[j]]), (x.shape[0], y.shape[1])
+    return made(indices, x._values()[i] * y._values()[j], sizes, False).coalesce()
 
 
 @program("mul_.Tensor")

@@ -65,6 +65,7 @@ def dense(x: Tensor) -> Tensor:
 
 
 S = coordinates((4, 6), 9)
+OTHER = coordinates((4, 6), 12, seed=3)
 SQUARE = coordinates((5, 5), 8, seed=1)
 HYBRID = coordinates((4, 3), 7, dense=(2,), seed=2)
 D = torch.arange(24.0).reshape(4, 6) - 7
@@ -100,7 +101,9 @@ PROGRAMS: dict[str, tuple[Program, tuple[Any, ...]]] = {
     "mul by a number": (lambda s: (s * 2.5, 2 * s, s.mul(torch.tensor(3.0))), (S,)),
     "mul_ by a number": (lambda s: s.clone().mul_(3), (S,)),
     "mul by dense": (lambda s, d: (s * d, d * s), (S, D)),
-    "mul by sparse": (lambda s: s.coalesce() * s.coalesce(), (S,)),
+    "mul by sparse": (lambda s, t: s.coalesce() * t.coalesce(), (S, OTHER)),
+    "mul by sparse, hybrid": (lambda s: s.coalesce() * s.coalesce(), (HYBRID,)),
+    "mul by sparse, twice an element": (lambda s, t: (s * t).to_dense(), (S, OTHER)),
     "div": (lambda s: (s / 4, torch.div(s, 3, rounding_mode="floor")), (S,)),
     "by value": (lambda s: (s.abs(), s.sin(), s.sgn(), -s, s.relu(), s.isnan()), (S,)),
     "mm": (lambda s, b: (torch.sparse.mm(s, b), s @ b, torch.mm(s, b)), (S, TALL)),
@@ -108,6 +111,8 @@ PROGRAMS: dict[str, tuple[Program, tuple[Any, ...]]] = {
     "mm, csr": (lambda s, b: s.to_sparse_csr() @ b, (S, TALL)),
     "mm, nothing": (lambda s, b: s @ b, (coordinates((4, 6), 0), TALL)),
     "mm of two": (lambda s: torch.sparse.mm(s, s.t()), (S,)),
+    "mm of two, coalesced": (lambda s: torch.sparse.mm(s.coalesce(), s.t().coalesce()), (S,)),
+    "mm of two, nothing": (lambda s, e: torch.sparse.mm(s.t(), e), (S, coordinates((4, 3), 0))),
     "mv": (lambda s, b: s.mv(b[:, 0]), (S, TALL)),
     "addmm": (
         lambda s, b: torch.addmm(torch.ones(4, 3, device=b.device), s, b, beta=0.5, alpha=2),
@@ -124,10 +129,19 @@ PROGRAMS: dict[str, tuple[Program, tuple[Any, ...]]] = {
     "norm": (lambda s: s.norm(), (S,)),
     "any": (lambda s: s.bool().any(), (S,)),
     "softmax": (lambda s: torch.sparse.softmax(s, 1), (S,)),
-    "sparse_mask": (lambda d, s: d.sparse_mask(s.coalesce()), (D, S)),
+    "sparse_mask": (lambda d, s: (d.sparse_mask(s.coalesce()), d.sparse_mask(s)), (D, S)),
+    "sparse_mask, hybrid": (lambda s: s.to_dense().sparse_mask(s.coalesce()), (HYBRID,)),
+    "sparse_mask of sparse": (lambda s, t: s.coalesce().sparse_mask(t.coalesce()), (S, OTHER)),
     "cat, stack": (lambda s: (torch.cat([s, s], 1), torch.stack([s, s])), (S,)),
     "select": (lambda s: (s[1], s.select(1, 2)), (S,)),
-    "index_select": (lambda s: s.index_select(0, torch.tensor([2, 0], device=s.device)), (S,)),
+    "index_select": (
+        lambda s: [s.index_select(dim, _index(s, 2, 0, 2)) for dim in (0, 1, -1)],
+        (S,),
+    ),
+    "index_select, hybrid": (
+        lambda s: [s.index_select(dim, _index(s, 1, 0)) for dim in (0, 1, 2)],
+        (HYBRID,),
+    ),
     "narrow_copy": (lambda s: s.narrow_copy(1, 1, 3), (S,)),
     "unsqueeze, permute": (lambda s: (s.unsqueeze(0), s.permute(1, 0), s.t()), (S,)),
     "zeros_like, clone": (lambda s: (torch.zeros_like(s), s.clone(), s.detach()), (S,)),
@@ -135,6 +149,10 @@ PROGRAMS: dict[str, tuple[Program, tuple[Any, ...]]] = {
     "zero_": (lambda s: s.clone().zero_(), (S,)),
     "resize": (lambda s: s.clone().sparse_resize_((5, 7), 2, 0), (S,)),
 }
+
+
+def _index(x: Tensor, *places: int) -> Tensor:
+    return torch.tensor(places, device=x.device)
 
 
 def _parts(x: Tensor) -> tuple[Tensor, ...]:
@@ -161,6 +179,12 @@ GRADIENTS: dict[str, tuple[Program, tuple[Any, ...]]] = {
         (torch.tensor([1.0, 2.0, 3.0]),),
     ),
     "add to dense": (torch.add, (D, S.coalesce())),
+    "sparse_mask": (lambda d: d.sparse_mask(S.coalesce().to(d.device)).to_dense(), (D,)),
+    "mm of two": (
+        lambda s, t: torch.sparse.mm(s, t.t()).to_dense(),
+        (S.coalesce(), OTHER.coalesce()),
+    ),
+    "mul by sparse": (lambda s, t: (s * t).to_dense(), (S.coalesce(), OTHER.coalesce())),
     "sum": (lambda s: torch.sparse.sum(s), (S.coalesce(),)),
     "sum by row": (lambda s: torch.sparse.sum(s, 1).to_dense(), (S.coalesce(),)),
     "softmax": (lambda s: torch.sparse.softmax(s, 1).to_dense(), (S.coalesce(),)),

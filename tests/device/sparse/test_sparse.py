@@ -156,6 +156,12 @@ def test_what_the_cpu_refuses_is_refused_in_its_words(name: str):
     assert said[1].replace("PrivateUse1", "CPU") == said[0]
 
 
+@pytest.mark.parametrize("device", ["cpu", DEVICE])
+def test_an_index_out_of_range_is_an_error(device: str):
+    with pytest.raises(IndexError, match="out of (range|bounds)"):
+        S.to(device).index_select(0, torch.tensor([7], device=device)).to_dense().cpu()
+
+
 def test_it_goes_where_tensors_go(tmp_path):
     x = S.coalesce().to(DEVICE)
     buffer = io.BytesIO()
