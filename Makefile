@@ -13,6 +13,7 @@ LANED := tests/device tests/programs tests/compile tests/kernels/test_pages.py
 TYPECHECK := build/typecheck
 SOURCES := fuse backends cache examples tests bench docs/_hooks
 SMOKE := tests/test_versions.py tests/device/module/test_module.py tests/device/errors/test_errors.py \
+	tests/device/sparse \
 	tests/programs/test_optimizers.py tests/programs/test_autograd.py \
 	tests/backends/test_every_rule.py tests/backends/xla tests/trace \
 	tests/distributed/test_collectives.py::test_forms \

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import fuse
+from fuse.backends.xla.cpu import workers
 from fuse.engine.support_cache import SupportCache
 from fuse.trace.node import Node
 from tests import lanes
@@ -50,6 +51,8 @@ def pytest_configure(config: pytest.Config) -> None:
         refuse(self, node, reason)
 
     SupportCache.refuse = noted  # type: ignore[method-assign]
+    # A change of lane waits for what compiles, which beside tests on all cores took a minute.
+    workers.NICE = 0  # type: ignore[misc]
     # Where files are loaded, before it is known which test is first.
     lanes.enter(config.option.lane if config.option.lane in lanes.LANES else "compiled")
 

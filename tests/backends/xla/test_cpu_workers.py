@@ -41,12 +41,10 @@ def backend() -> Backend:
 
 @pytest.fixture(scope="module")
 def workers(backend: Backend) -> Iterator[CpuWorkers]:
-    """One set for the module, at the tests' own priority: other tests keep the cores busy."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fuse.backends.xla.cpu.workers.NICE", 0)
-        made = CpuWorkers(backend)
-        yield made
-        made.close()
+    """One set for the module."""
+    made = CpuWorkers(backend)
+    yield made
+    made.close()
 
 
 def until(true: Callable[[], bool]) -> None:
