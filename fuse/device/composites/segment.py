@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import torch
 from torch import Tensor
 
 from fuse.device.composites.registry import kernel
 
+_SHORT: Final = {"amax": "max", "amin": "min"}
+"""PyTorch takes both names (get_reduction_enum of ATen/native/ReductionType.h)."""
 _START = {"sum": 0.0, "mean": 0.0, "prod": 1.0, "min": float("inf"), "max": float("-inf")}
 _REDUCE = {"sum": "sum", "mean": "sum", "prod": "prod", "min": "amin", "max": "amax"}
 
@@ -64,7 +68,7 @@ def _segment_reduce(
     unsafe: bool = False,
     initial: float | None = None,
 ) -> Tensor:
-    axis = _check(data, lengths, offsets, axis)
+    axis, reduce = _check(data, lengths, offsets, axis), _SHORT.get(reduce, reduce)
     if indices is not None:
         raise RuntimeError("segment_reduce(): indices based reduction is not supported yet.")
     if lengths is not None and not unsafe:
@@ -102,7 +106,7 @@ def _segment_reduce_backward(
     axis: int = 0,
     initial: float | None = None,
 ) -> Tensor:
-    axis = axis % data.dim()
+    axis, reduce = axis % data.dim(), _SHORT.get(reduce, reduce)
     segment, within, counts = _layout(data, lengths, offsets, axis)
     spread = grad.gather(axis, segment)
     if reduce == "mean":

@@ -68,7 +68,7 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
     CPU_BY_NAME: (
         "nn/test_embedding:TestEmbeddingNN.test_move_sparse_half_embedding",
         "nn/test_lazy_modules:TestLazyModules.test_materialize_device",
-        "test_sparse_csr:TestSparseCompressed.test_sparse_compressed_constructor_*__from_list_*",
+        "test_sparse_csr:TestSparseCompressed.test_*_shape_and_device_inference___from_list_*",
         "test_torch:TestTorch.test_to",
     ),
     CYCLES: ("nn/test_load_state_dict:*.test_load_state_dict_ref_cycle_*",),
