@@ -14,7 +14,6 @@ from tests.distributed.programs import on_both
 from tests.distributed.ranks import passes
 
 BOTH = "cpu:gloo,tpu:tpu_dist"
-pytestmark = pytest.mark.filterwarnings("ignore:Sparse invariant checks are implicitly disabled")
 
 
 def sums(rank: int, size: int) -> None:

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 DEVICE = "tpu"
+# PyTorch warns where nobody says whether it is to check, before 2.13 also where a call does.
+torch.sparse.check_sparse_tensor_invariants.disable()
 Program = Callable[..., Any]
 
 

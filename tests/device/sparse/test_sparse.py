@@ -27,7 +27,6 @@ from tests.device.sparse.programs import (
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Sparse .* support is in beta"),
-    pytest.mark.filterwarnings("ignore:Sparse invariant checks are implicitly disabled"),
     pytest.mark.filterwarnings("ignore::fuse.engine.host_calls.HostFallbackWarning"),
 ]
 
