@@ -89,6 +89,11 @@ def judge(of: Suite, file: str, logs: Mapping[str, Log]) -> Judged:
     known = cpu.outcomes()  # and what did not start there either
     for lane, outcomes in found.items():
         for name, one in outcomes.items():  # a file or a class that did not start
-            if ("." not in name or name.startswith("setUp")) and name not in known:
+            if name in known or ("." in name and not name.startswith("setUp")):
+                continue
+            reason = of.reasons.by_text(one.why)
+            if reason is None:
                 judged.failed.setdefault(name, {})[lane] = one
+            else:
+                judged.listed[name] = reason
     return judged
