@@ -58,8 +58,7 @@ class Embedding:
         rule("embedding_dense_backward")(gradient)
         rule("embedding_backward", refuse=refuse_sparse)(gradient)
         rule("_embedding_bag", "_embedding_bag_forward_only")(self._bags())
-        dense = "_embedding_bag_dense_backward"
-        rule(dense, refuse=_refuse_scaled)(self._bags_gradient())
+        rule("_embedding_bag_dense_backward", refuse=_refuse_scaled)(self._bags_gradient())
         rule("_embedding_bag_per_sample_weights_backward")(self._weights_gradient())
 
     def _gradient(self) -> Rule:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from fuse.device.composites.registry import kernel
+from fuse.device.composites.segment import segment_of_each
 
 
 @kernel("_convert_indices_from_coo_to_csr")
@@ -22,10 +23,7 @@ def _coordinates(
     """A column an element: of the batch (...), the row (..., rows + 1), the column (..., n)."""
     *batch, elements = col_indices.shape
     dtype = torch.int32 if out_int32 else torch.int64
-    numbers = torch.arange(elements, dtype=crow_indices.dtype, device=crow_indices.device)
-    ends = crow_indices[..., 1:].contiguous()
-    numbers = numbers.expand(*batch, elements).contiguous()
-    row = torch.searchsorted(ends, numbers, right=True)
+    row, _ = segment_of_each(crow_indices[..., 1:], elements)
     row, column = (one.to(dtype).reshape(-1) for one in (row, col_indices))
     leading = [
         torch.arange(size, dtype=dtype, device=row.device)

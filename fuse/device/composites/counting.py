@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fuse.device.composites.registry import cpp_name, implicit, kernel
+from fuse.device.composites.segment import segment_of_each
 from fuse.device.started import device
 
 _COUNTED = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
@@ -50,8 +51,7 @@ def _repeat_interleave(repeats: Tensor, *, output_size: int | None = None) -> Te
         raise RuntimeError("repeats can not be negative")
     if output_size is not None and output_size != total:
         raise RuntimeError("allocated size does not match required size")
-    places = torch.arange(total, device=repeats.device)
-    return torch.searchsorted(ends, places, right=True).to(repeats.dtype)
+    return segment_of_each(ends, total)[0].to(repeats.dtype)
 
 
 @kernel("nonzero_static")

@@ -8,14 +8,9 @@ import torch
 from torch import Tensor
 
 from fuse.device.composites.registry import kernel
+from fuse.device.composites.segment import segment_of_each
 
 aten: Final = torch.ops.aten
-
-
-def bags_of(offsets: Tensor, count: int) -> Tensor:
-    """The bag of each of ``count`` indices, where ``offsets`` (bags,) says at which each begins."""
-    places = torch.arange(count, dtype=offsets.dtype, device=offsets.device)
-    return (torch.searchsorted(offsets, places, right=True) - 1).to(offsets.dtype)
 
 
 @kernel("_embedding_bag_backward")
@@ -36,7 +31,9 @@ def _backward(
     """As PyTorch composes it for other devices than the CPU; sums leave ``offset2bag`` empty."""
     dtype = torch.result_type(indices, offsets)  # as the forward pass has them
     indices, offsets = indices.to(dtype), offsets.to(dtype)
-    bags = offset2bag.to(dtype) if offset2bag.numel() else bags_of(offsets, indices.numel())
+    if not offset2bag.numel():
+        offset2bag, _ = segment_of_each(offsets[1:], indices.numel())
+    bags = offset2bag.to(dtype)
     rest = (num_weights, scale_grad_by_freq, mode, per_sample_weights, padding_idx)
     if sparse:
         call, given = aten._embedding_bag_sparse_backward, (grad, indices, offsets, bags, bag_size)

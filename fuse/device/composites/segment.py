@@ -15,10 +15,20 @@ _START = {"sum": 0.0, "mean": 0.0, "prod": 1.0, "min": float("inf"), "max": floa
 _REDUCE = {"sum": "sum", "mean": "sum", "prod": "prod", "min": "amin", "max": "amax"}
 
 
+def segment_of_each(ends: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """The segment of each of ``size`` positions, int64, and the positions, both (..., size).
+
+    ``ends`` (..., segments), ascending integers, says where each segment ends. What lies behind the
+    last has the number of segments.
+    """
+    places = torch.arange(size, dtype=ends.dtype, device=ends.device)
+    places = places.expand(*ends.shape[:-1], size).contiguous()
+    return torch.searchsorted(ends.contiguous(), places, right=True), places
+
+
 def _members(ends: Tensor, size: int, start: Tensor) -> tuple[Tensor, Tensor]:
     """Each position's segment, and whether it has one."""
-    places = torch.arange(size, device=ends.device).expand(*ends.shape[:-1], size).contiguous()
-    segment = torch.searchsorted(ends.contiguous(), places, right=True)
+    segment, places = segment_of_each(ends, size)
     inside = (segment < ends.shape[-1]) & (places >= start)
     return segment.clamp(max=max(ends.shape[-1] - 1, 0)), inside
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fuse.device.composites.attention import gradients
 from fuse.device.composites.registry import kernel
+from fuse.device.composites.segment import segment_of_each
 from fuse.errors import UnsupportedError, describe
 from fuse.trace.source import user_line
 
@@ -143,8 +144,7 @@ def _bias(
 
 def _places(ends: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
     """The sequence of each position, its place in it, and the sequence's length."""
-    positions = torch.arange(size, device=ends.device)
-    sequence = torch.searchsorted(ends[1:], positions, right=True)
+    sequence, positions = segment_of_each(ends[1:], size)
     known = sequence.clamp(max=ends.numel() - 2)
     start = ends[known]
     return sequence, positions - start, ends[known + 1] - start

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from fuse.device.started import device
+from fuse.trace.functional import is_written
 
 WHY: Final = "the device has no program of it for sparse tensors"
 CPU: Final = torch.device("cpu")
@@ -33,7 +34,9 @@ class _Moved:
         if not is_ours(x):
             return x
         self.device = x.device
-        return self._hosts.setdefault(id(x), x.cpu())
+        if id(x) not in self._hosts:
+            self._hosts[id(x)] = x.cpu()
+        return self._hosts[id(x)]
 
 
 def on_host(op: torch._ops.OpOverload, *args: Any, **kwargs: Any) -> Any:
@@ -49,11 +52,10 @@ def on_host(op: torch._ops.OpOverload, *args: Any, **kwargs: Any) -> Any:
     originals: dict[int, Tensor] = {}
     for at, argument in enumerate(schema.arguments):
         given = args[at] if at < len(args) else kwargs.get(argument.name)
-        if argument.alias_info is None or not argument.alias_info.is_write or not is_ours(given):
-            continue
-        host = moved(given)
-        originals[id(host)] = given
-        _write(given, host)
+        if is_written(argument) and is_ours(given):
+            host = moved(given)
+            originals[id(host)] = given
+            _write(given, host)
 
     def returned(x: Any) -> Any:
         if not isinstance(x, Tensor):

@@ -8,29 +8,15 @@ from typing import Any, Final
 
 import torch
 
+from fuse.device.composites.out import out_overload
 from fuse.device.sparse.borrowed import COMPRESSED, COORDINATES, OF_DENSE
 from fuse.device.sparse.host import on_host
 from fuse.device.sparse.programs import OF_COMPRESSED, PROGRAMS, Program, into
 from fuse.device.started import device
+from fuse.trace.functional import find_overload, overload_name
 
-WRITTEN: Final = {
-    "add.out": "add.Tensor",
-    "sub.out": "sub.Tensor",
-    "mul.out": "mul.Tensor",
-    "mm.out": "mm",
-    "addmm.out": "addmm",
-    "bmm.out": "bmm",
-}
-"""Overloads that write what a program makes."""
 LOOP: Final = "DispatchStub: missing kernel"
 """In the error of a kernel that would compute in memory by a loop of the device's own."""
-
-
-def overload(name: str) -> torch._ops.OpOverload:
-    """``add.Tensor`` of ``torch.ops.aten``; some 20 us the first time."""
-    packet, _, which = name.partition(".")
-    found: torch._ops.OpOverload = getattr(getattr(torch.ops.aten, packet), which or "default")
-    return found
 
 
 class _Borrowed:
@@ -41,11 +27,11 @@ class _Borrowed:
 
     @functools.cached_property
     def _kernel(self) -> torch._C._SafeKernelFunction:
-        return torch.library.get_kernel(overload(self._name), self._key)
+        return torch.library.get_kernel(find_overload(self._name), self._key)
 
     @functools.cached_property
     def _tensors(self) -> list[bool]:
-        arguments = overload(self._name)._schema.arguments
+        arguments = find_overload(self._name)._schema.arguments
         return [isinstance(one.type, torch.TensorType) for one in arguments]
 
     def __call__(self, keys: torch._C.DispatchKeySet, *args: Any, **kwargs: Any) -> Any:
@@ -61,7 +47,7 @@ class _Borrowed:
         except RuntimeError as error:
             if LOOP not in str(error):
                 raise
-        return on_host(overload(self._name), *args, **kwargs)
+        return on_host(find_overload(self._name), *args, **kwargs)
 
 
 def _or_host(name: str, function: Program | None = None) -> Callable[..., Any]:
@@ -69,7 +55,7 @@ def _or_host(name: str, function: Program | None = None) -> Callable[..., Any]:
 
     def run(*args: Any, **kwargs: Any) -> Any:
         found = None if function is None else function(*args, **kwargs)
-        return on_host(overload(name), *args, **kwargs) if found is None else found
+        return on_host(find_overload(name), *args, **kwargs) if found is None else found
 
     return run
 
@@ -83,8 +69,9 @@ def _register(
 ) -> torch.library.Library:
     """Kernels of all that PyTorch's CPU has one of for this layout, or PyTorch would compose it."""
     library = torch.library.Library("aten", "IMPL", ours)
+    writes = {overload_name(out): name for name in programs if (out := out_overload(name))}
     for name in device().core.overloads_of(cpu):
-        written = WRITTEN.get(name, name)
+        written = writes.get(name, name)
         if written in programs:
             makes = PROGRAMS[written]
             library.impl(

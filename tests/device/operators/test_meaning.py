@@ -60,9 +60,8 @@ def test_every_operator_answers_as_on_the_cpu(piece: int, monkeypatch: pytest.Mo
 
 def test_a_reason_is_given_for_what_differs() -> None:
     given = {reason_of(call) for name in ("gather", "histc", "unique") for call in _different(name)}
-    assert (
-        {COUNTED, COMPOSED} <= given <= {DATA, COUNTED, COMPOSED}
-    )  # uncompiled, data is looked at
+    # Uncompiled, data is looked at.
+    assert {COUNTED, COMPOSED} <= given <= {DATA, COUNTED, COMPOSED}
 
 
 LOOPS: dict[str, Callable[[Tensor], object]] = {
