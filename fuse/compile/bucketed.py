@@ -113,8 +113,8 @@ class Bucketed:
                 for one, (dim, more) in zip(arguments, self._inputs, strict=True)
             ]  # fmt: skip
             arguments.clear()
-            device = next(one.device for one in inputs if isinstance(one, torch.Tensor))
-            inputs.append(torch.tensor(size, device=device))
+            devices = (one.device for one in inputs if isinstance(one, torch.Tensor))
+            inputs.append(torch.tensor(size, device=next(devices, torch.device("tpu"))))
             results = self._graph(inputs)
             return [
                 one if more is None

@@ -73,7 +73,7 @@ def _check_result(symbol: Symbol, node: torch.fx.Node) -> None:
     value = node.meta.get("val")
     if symbol.growing(value) and (node.op == "placeholder" or len(symbol.growing(value)) > 1):
         raise Refused("a result is an input itself, or grows in two dimensions")
-    if isinstance(value, torch.SymInt) and symbol.grows(value) and symbol.extra(value) is None:
+    if symbol.decides(value) and symbol.extra(value) is None:
         raise Refused("a result is a number that is not the symbol plus a constant")
 
 

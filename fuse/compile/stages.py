@@ -65,8 +65,8 @@ class _Staged:
             keep_original_order=False,
         )
         for name, part in list(self.split.named_children()):
-            number = int(name.rpartition("_")[2])
-            if number % 2 == 0:
+            kind_of, _, number = name.rpartition("_")  # others are the graphs of loops and branches
+            if kind_of == "submod" and int(number) % 2 == 0:
                 setattr(self.split, name, _Part(Graph(_returning_lists(part), kind), part))
 
     def __call__(self, arguments: list[Any]) -> list[Any]:

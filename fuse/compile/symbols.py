@@ -40,6 +40,11 @@ class Symbol:
         """Whether a size depends on it."""
         return isinstance(size, torch.SymInt) and self.symbol in free_symbols(size)
 
+    def decides(self, value: object) -> bool:
+        """Whether a number or a truth value depends on it."""
+        numbers = (torch.SymInt, torch.SymFloat, torch.SymBool)
+        return isinstance(value, numbers) and self.symbol in free_symbols(value)
+
     def extra(self, size: Any) -> int | None:
         """``c`` of a size that is the symbol plus ``c``, else ``None``."""
         if not self.grows(size):
@@ -62,7 +67,7 @@ class Symbol:
         """Whether a call takes it where its schema has a number, not a size."""
         for index, argument in enumerate(node.target._schema.arguments):  # type: ignore[union-attr]
             given = node.args[index] if index < len(node.args) else node.kwargs.get(argument.name)
-            if isinstance(given, torch.fx.Node) and self.grows(given.meta.get("val")):
+            if isinstance(given, torch.fx.Node) and self.decides(given.meta.get("val")):
                 return True
         return False
 

@@ -25,7 +25,7 @@ from fuse.trace.decompose import CannotDecompose, Decomposition, graph_steps, sp
 from fuse.trace.random_blocks import is_random
 from fuse.trace.spec import TensorSpec
 
-Specs = tuple[tuple[TensorSpec, tuple[int, ...]], ...]
+Specs = tuple[tuple[TensorSpec, tuple[int, ...]] | int, ...]
 _PARTS: Final[weakref.WeakKeyDictionary[Any, dict[Specs, _Part | None]]] = (
     weakref.WeakKeyDictionary()
 )
@@ -73,7 +73,7 @@ def map_impl(function: Any, xs: Any, rest: Any) -> list[Any] | None:
 
 
 def _scan(combine: Any, init: list[Any], xs: list[Any], rest: list[Any]) -> list[Any] | None:
-    if not _are_plain([*init, *xs, *rest]) or not xs or len(xs[0]) == 0:
+    if not _are_plain([*init, *xs], rest) or not xs or len(xs[0]) == 0:
         return None
     part = _part(combine, [*init, *(x[0] for x in xs), *rest])
     if part is None or part.results[: len(init)] != [spec_of(one) for one in init]:
@@ -87,7 +87,7 @@ def _scan(combine: Any, init: list[Any], xs: list[Any], rest: list[Any]) -> list
 def while_loop_op(condition: Any, body: Any, carried: Any, additional: Any) -> Any:
     """``while_loop``: the last carried values, or ``None`` to leave it."""
     values, arrays = list(carried), [*carried, *additional]
-    if not _are_plain(arrays):
+    if not _are_plain(values, list(additional)):
         return None
     parts = [_part(condition, arrays), _part(body, arrays)]
     if parts[0] is None or parts[1] is None or parts[0].results != [TensorSpec("bool", ())]:
@@ -101,7 +101,11 @@ def while_loop_op(condition: Any, body: Any, carried: Any, additional: Any) -> A
 def cond_op(choice: Any, true: Any, false: Any, operands: Any) -> Any:
     """``cond``: the results of one of the branches, or ``None`` to leave it."""
     arrays = [choice, *operands]
-    if not _are_plain(arrays) or choice.numel() != 1 or choice.dtype != torch.bool:
+    if (
+        not _are_plain([choice], list(operands))
+        or choice.numel() != 1
+        or choice.dtype != torch.bool
+    ):
         return None
     parts = [_part(true, arrays[1:]), _part(false, arrays[1:])]
     if parts[0] is None or parts[1] is None or parts[0].results != parts[1].results:
@@ -114,25 +118,36 @@ def _run(
     counts: tuple[int, int],
     parts: Sequence[_Part | None],
     results: Sequence[TensorSpec],
-    arrays: Sequence[torch.Tensor],
+    arrays: Sequence[Any],
 ) -> list[torch.Tensor]:
     def make() -> _Flow:
         steps = tuple(part.steps for part in parts if part is not None)
         return _Flow(ControlFlow(kind, *counts, steps), results)
 
-    return call_operator(_FLOWS.memo((kind, counts, *parts, *results), make), arrays)
+    flow = _FLOWS.memo((kind, counts, *parts, *results), make)
+    return call_operator(flow, [one for one in arrays if isinstance(one, torch.Tensor)])
 
 
-def _are_plain(arrays: Sequence[Any]) -> bool:
-    """Whether all are the device's tensors: a number would be a program for each of its values."""
-    return all(isinstance(one, torch.Tensor) and one.device.type == "tpu" for one in arrays)
+def _are_plain(arrays: Sequence[Any], more: Sequence[Any]) -> bool:
+    """Whether all are the device's tensors; ``more`` may be sizes of these.
+
+    Any other number would be a program for each of its values.
+    """
+    tensors = [one for one in (*arrays, *more) if isinstance(one, torch.Tensor)]
+    sizes = {size for one in tensors for size in one.shape}
+    return all(one.device.type == "tpu" for one in tensors) and all(
+        isinstance(one, torch.Tensor) or (type(one) is int and one in sizes and at >= len(arrays))
+        for at, one in enumerate((*arrays, *more))
+    )
 
 
-def _part(graph: Any, examples: Sequence[torch.Tensor]) -> _Part | None:
+def _part(graph: Any, examples: Sequence[Any]) -> _Part | None:
     """The graph for arrays like these, or ``None`` where it cannot be a part."""
     if not isinstance(graph, torch.fx.GraphModule):
         return None
-    specs = tuple((spec_of(one), one.stride()) for one in examples)
+    specs = tuple(
+        (spec_of(one), one.stride()) if isinstance(one, torch.Tensor) else one for one in examples
+    )
     known = _PARTS.setdefault(graph, {})
     if specs not in known:
         try:
@@ -142,13 +157,18 @@ def _part(graph: Any, examples: Sequence[torch.Tensor]) -> _Part | None:
     return known[specs]
 
 
-def _made(graph: torch.fx.GraphModule, examples: Sequence[torch.Tensor]) -> _Part:
+def _made(graph: torch.fx.GraphModule, examples: Sequence[Any]) -> _Part:
+    def of_tensors(*given: torch.Tensor) -> Any:
+        left = iter(given)
+        return graph(*(next(left) if isinstance(one, torch.Tensor) else one for one in examples))
+
     with FakeTensorMode():
         fakes = [
             torch.empty_strided(one.size(), one.stride(), dtype=one.dtype, device=one.device)
             for one in examples
+            if isinstance(one, torch.Tensor)
         ]
-        steps, results = graph_steps(graph, fakes, lazy.engine().backend.has_rule)
+        steps, results = graph_steps(of_tensors, fakes, lazy.engine().backend.has_rule)
     for step in steps.steps:
         if is_random(step.target) or step.target.startswith("as_strided"):
             raise CannotDecompose(f"{step.target} is no part of a loop or branch")

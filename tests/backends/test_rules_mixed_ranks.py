@@ -46,6 +46,7 @@ def exists(name: str) -> bool:
     return packet is not None and (overload or "default") in packet.overloads()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("harness", (rule_harness, numpy_harness), ids=("xla", "numpy"))
 def test_operands_of_mixed_ranks(harness: Any) -> None:
     names = pointwise(harness.RULES)

@@ -64,6 +64,7 @@ def program(tmp_path: Path, name: str, doing: str, options: str = "", **more: st
     return json.loads(run(code, fresh=True, **settings | more))
 
 
+@pytest.mark.slow
 def test_artifacts_are_a_whole_cold_start_on_another_machine(tmp_path: Path) -> None:
     wanted, compiles, counts = program(tmp_path, "here", "save")
     assert compiles > 0 and counts["autograd_cache_saved"] == counts["autograd_cache_miss"] > 0

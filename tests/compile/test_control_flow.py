@@ -186,6 +186,38 @@ def test_a_branch_of_random_numbers_is_pytorchs() -> None:
     assert torch.equal(drawn, (x + torch.rand_like(x)).cpu())
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("drawn", [False, True])
+def test_a_compiled_branch_follows_its_condition_at_every_call(dynamic: bool, drawn: bool) -> None:
+    """Be it one operation or left to PyTorch, which reads a value that is there already."""
+    torch._dynamo.reset()
+
+    def choose(condition: Tensor, x: Tensor) -> Tensor:
+        def more(x: Tensor) -> Tensor:
+            return x + 1 + (torch.rand_like(x) * 0 if drawn else 0)
+
+        return torch.cond(condition, more, lambda x: x - 1, (x,))
+
+    compiled = torch.compile(choose, dynamic=dynamic, fullgraph=True)
+    for length in (4, 6):
+        x = torch.arange(2.0 * length).reshape(length, 2)
+        for yes in (False, True, True, False, True):
+            found = compiled(torch.tensor(yes, device=DEVICE), x.to(DEVICE))
+            assert torch.equal(found.cpu(), x + 1 if yes else x - 1)
+
+
+@only_in("compiled", "accelerator", reason="what runs uncompiled may be cut where it likes")
+def test_a_branch_with_symbolic_sizes_is_not_read() -> None:
+    torch._dynamo.reset()
+    compiled = torch.compile(
+        lambda c, x: torch.cond(c, lambda x: x + 1, lambda x: x - 1, (x,)), dynamic=True
+    )
+    fuse.reset_stats()
+    condition, x = torch.tensor(True, device=DEVICE), torch.ones(3, 2, device=DEVICE)
+    compiled(condition, x).cpu()
+    assert fuse.stats()["compiled"]["by_operation"] == 0
+
+
 def test_a_loop_of_another_device_is_left_alone() -> None:
     torch._dynamo.reset()
     x, w = made()

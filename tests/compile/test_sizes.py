@@ -68,6 +68,12 @@ REFUSED: dict[str, tuple[Callable[[torch.Tensor], Any], tuple[Any, ...], str]] =
     "flattened": (lambda x: x.reshape(-1) + 1, (2, None), "aten::"),
     "random": (lambda x: x + torch.rand_like(x), (None,), "aten::rand_like"),
     "the number itself": (lambda x: x * x.shape[0], (None,), "computes with the symbol"),
+    "half of it": (lambda x: x * (x.shape[0] / 2), (None,), "computes with the symbol"),
+    "whether it is even": (
+        lambda x: x + (x.shape[0] % 2 == 0),
+        (None,),
+        "computes with the symbol",
+    ),
     "the place of the largest": (lambda x: x.argmax(0) + 1, (None, 3), "aten::argmax"),
     "sorted": (lambda x: x.sort(0).values, (None, 3), "aten::sort"),
 }
@@ -80,6 +86,13 @@ def test_what_is_not_proven_is_right_too_and_says_why(name: str):
     lengths_of(function, shape)
     (found,) = fuse.stats()["compiled"]["one_size_each"]
     assert reason in found
+
+
+def test_a_graph_of_a_number_alone_knows_the_number():
+    torch._dynamo.reset()
+    made = torch.compile(lambda n: torch.full((2,), n % 3 == 0, device="tpu"), dynamic=True)
+    for number in (9, 10, 63, 64, 66):
+        assert made(number).cpu().tolist() == [number % 3 == 0] * 2
 
 
 # Also from the end, and with steps.

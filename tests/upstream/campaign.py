@@ -128,7 +128,7 @@ def run_lanes(of: Suite, folder: Path, file: str, given: argparse.Namespace) -> 
 
 
 def main() -> int:
-    """Run, write the suite's page, and say what is not as listed."""
+    """Run, write the suite's page if all of it was asked for, and say what is not as listed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("suite", choices=NAMES)
     parser.add_argument("folder", type=Path)
@@ -148,7 +148,8 @@ def main() -> int:
         for one in done:
             one.result()
     found = [judged(of, file) for file in files]
-    write(of, found, given.tests, given.seed)
+    if not given.files:  # else it would lose what others gave
+        write(of, found, given.tests, given.seed)
     wrong = [line for one in found for line in one.wrong()]
     print(*wrong, sep="\n")
     return bool(wrong)

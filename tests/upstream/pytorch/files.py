@@ -73,11 +73,20 @@ BY_DEFAULT_DEVICE: Final = (
 )
 """They name no device at all: they run with it as ``torch.set_default_device``."""
 
+COMPILERS: Final = (
+    "inductor/test_control_flow",
+    "inductor/test_torchinductor",
+    "inductor/test_torchinductor_dynamic_shapes",
+    "inductor/test_torchinductor_opinfo",
+    "inductor/test_unbacked_symints",
+)
+"""They make classes for a GPU, which the device stands for: see ``compilers``."""
+
 CLASSES: Final = {"test_nestedtensor": ("TestNestedTensorSubclass", "TestNestedInt")}
 """Of these files only some classes are run, by their names without a device. Of nested tensors
 others are strided, which the device has not, or take samples in a form that older helpers made."""
 
-FILES: Final = (*GENERIC, *BY_DEFAULT_DEVICE)
+FILES: Final = (*GENERIC, *BY_DEFAULT_DEVICE, *COMPILERS)
 """Not here: what is quantised, TorchScript's, or another device's own, and what tests
 PyTorch's compilers and tracers without a device.
 

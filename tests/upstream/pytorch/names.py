@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unittest
 from collections.abc import Iterator
 from types import ModuleType
@@ -11,17 +12,18 @@ CPU, DEVICE = "CPU", "PRIVATEUSE1"
 class has been set up for the device they end with its name."""
 
 
-def tests_of(module: ModuleType, device: str) -> dict[str, unittest.TestCase]:
+def tests_of(module: ModuleType, device: str, gpu: str = "gpu") -> dict[str, unittest.TestCase]:
     """The module's tests for ``device``, ``"cpu"`` or another, by their names on the CPU.
 
-    A class that is not generic is for every device: it runs with that one as default device.
+    A class that is not generic is for every device: it runs with that one as default device. What
+    stands for a GPU there is called ``gpu``.
     """
     found = {}
     for test in _every_test(module):
         class_name = type(test).__name__
         base = _generic_base(test)
         if base is None:
-            found[f"{class_name}.{_method(test)}"] = test
+            found[f"{class_name}.{_of_gpu(_method(test), gpu)}"] = test
         elif base == (CPU if device == "cpu" else DEVICE):
             generic = class_name.removesuffix(base).removesuffix(device.upper())
             before, _, after = _method(test).rpartition(f"_{device}")
@@ -38,6 +40,11 @@ def _every_test(module: ModuleType) -> Iterator[unittest.TestCase]:
 
 def _method(test: unittest.TestCase) -> str:
     return test.id().rpartition(".")[2]
+
+
+def _of_gpu(method: str, gpu: str) -> str:
+    """A method's name that ends with a GPU's, or has it among its parameters."""
+    return re.sub(rf"_{gpu}(?=_|$)", "_gpu", method)
 
 
 def is_generic(test: unittest.TestCase) -> bool:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import unittest
 from pathlib import Path
 from types import ModuleType
 
 from tests.upstream.cases import Tests, cases
-from tests.upstream.pytorch.files import FILES, is_run
+from tests.upstream.pytorch.compilers import compare_with_eager, stand_for_gpu
+from tests.upstream.pytorch.files import COMPILERS, FILES, is_run
 from tests.upstream.pytorch.names import is_generic, tests_of
-from tests.upstream.pytorch.older import supply
+from tests.upstream.pytorch.older import supply, supply_name
 from tests.upstream.pytorch.reasons import REASONS
 from tests.upstream.suite import ROOT, Suite
 
@@ -34,21 +36,38 @@ def module(folder: Path, file: str) -> ModuleType:
     # Copied into another class, as PyTorch does, a method that asks for its class's base so asks
     # itself.
     text = path.read_text().replace("super(self.__class__, self)", "super()")
-    exec(compile(text, str(path), "exec", dont_inherit=True), made.__dict__)
-    return made
+    code = compile(text, str(path), "exec", dont_inherit=True)
+    while True:
+        try:
+            exec(code, made.__dict__)
+        except ImportError as error:
+            supply_name(error)
+        else:
+            return made
 
 
 def load(folder: Path, file: str, device: str) -> Tests:
     """The tests of the file's classes that are run."""
     supply()
-    tests = tests_of(module(folder, file), device)
+    gpu = stand_for_gpu(device) if file in COMPILERS else "gpu"
+    loaded = module(folder, file)
+    if file in COMPILERS:
+        compare_with_eager(loaded)
+    tests = tests_of(loaded, device, gpu)
     return {name: one for name, one in tests.items() if is_run(file, name)}
+
+
+
+def has_default_device(test: unittest.TestCase) -> bool:
+    """Whether a test names no device, and so is for the default one."""
+    file = type(test).__module__.rpartition(".")[2]
+    return not is_generic(test) and file not in {Path(one).name for one in COMPILERS}
 
 
 SUITE = Suite(
     "pytorch",
     FILES,
-    cases(load, default_device=lambda test: not is_generic(test)),
+    cases(load, has_default_device),
     reasons=REASONS,
     results=ROOT / "build" / "upstream",
     page=ROOT / "docs" / "upstream.md",

@@ -125,7 +125,7 @@ bool is_kernels_limit(const c10::Error& error) {
 at::Tensor host_tensor(const at::Tensor& tensor) {
   check_process();
   Copier::global().wait_for_stream(Streams::global().here().number());
-  Recorder::global().end_uncompiled();
+  Recorder::global().begin_read();
   if (tensor.numel() == 0) {
     return at::empty(tensor.sizes(), at::TensorOptions().dtype(tensor.scalar_type()));
   }

@@ -80,7 +80,7 @@ class Taken final : public c10::intrusive_ptr_target {
 
 Opaque take(const at::Tensor& tensor) {
   check_process();
-  Recorder::global().end_uncompiled();
+  Recorder::global().begin_read();
   return c10::make_intrusive<Taken>(tensor);
 }
 

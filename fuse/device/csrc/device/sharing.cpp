@@ -24,7 +24,7 @@ bool is_whole(const at::Tensor& tensor, const Buffer& buffer) {
 
 PyRef share_array(const at::Tensor& tensor) {
   check_process();
-  Recorder::global().end_uncompiled();
+  Recorder::global().begin_read();
   Buffer* buffer = Buffer::of(tensor);
   const Array array = Recorder::global().materialise(buffer, CutReason::HostRead);
   if (!array.defined() || !is_whole(tensor, *buffer)) {

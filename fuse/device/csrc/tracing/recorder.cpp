@@ -11,6 +11,11 @@
 
 namespace fuse {
 
+static void refuse_read(OpenTrace& trace, CutReason reason) {
+  trace.break_capture_here("it reads a value on the host");
+  refuse_in_graph(trace, reason);
+}
+
 Recorder& Recorder::global() {
   static auto* recorder = new Recorder; // buffers may die after static destruction
   return *recorder;
@@ -68,8 +73,15 @@ bool Recorder::goes_on(const OpInfo& info, const OperandSummary& operands) {
   return false;
 }
 
-void Recorder::end_uncompiled() {
-  if (SegmentTiers::runs_uncompiled() && !RecordOnly::here()) {
+void Recorder::begin_read() {
+  const OpenTrace* here = Streams::here_if_any();
+  if (here == nullptr) {
+    return;
+  }
+  if (here->capture != nullptr || here->graph != nullptr) [[unlikely]] {
+    Lock lock(*this);
+    refuse_read(lock.trace(), CutReason::HostRead);
+  } else if (here->segment.goes_on() && !RecordOnly::here()) {
     Lock lock(*this);
     builder_.tiers.end(lock.trace());
   }
@@ -107,8 +119,7 @@ void Recorder::cut_at(const Position& position, CutReason reason) {
 
 Array Recorder::materialise(Buffer* buffer, CutReason reason) {
   Lock lock(*this);
-  lock.trace().break_capture_here("it reads a value on the host");
-  fuse::refuse_in_graph(lock.trace(), reason);
+  refuse_read(lock.trace(), reason);
   if (buffer->pending) {
     try {
       builder_.cut_trace(*buffer->stream, reason);

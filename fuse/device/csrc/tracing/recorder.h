@@ -41,8 +41,9 @@ class Recorder final {
   // The same of one that has not been boxed; its operands are plain. None for most calls, after one
   // flag.
   bool continues_uncompiled(const OpInfo& info, const OperandSummary& operands);
-  // A host read ends what runs uncompiled, if anything does.
-  void end_uncompiled();
+  // The host reads a value, be it there already or not: what runs uncompiled ends, and what is
+  // captured cannot be replayed, for the program may go on as the value says.
+  void begin_read();
 
   // Hands on what the calling thread's stream has recorded. No effect where nothing is recorded.
   void cut(CutReason reason);
