@@ -12,6 +12,14 @@ from fuse.backends.context import A, Operation, Register, Result, Rule
 Shape = tuple[int, ...]
 DIGITS: Final = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}
 """Bits of each dtype's significand."""
+LAST: Final = 2**32 - 1
+"""The attempt whose block is that of numbers beside those that may be rejected."""
+MOST_ATTEMPTS: Final = 256
+"""More than any element has: the worst of these methods accepts 7 of 10."""
+LARGE: Final = 10
+"""Expected counts from which rejection is faster than going through them one by one."""
+MOST_STEPS: Final = 128
+"""Counts as large have a probability below 1e-80 where fewer than ``LARGE`` are expected."""
 
 
 def work_dtype(dtype: str) -> str:

@@ -3,7 +3,8 @@
 Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3" (SC 2011), whose
 figure 4 and section 3.3 give the rounds and constants. A 128-bit counter and a 64-bit key give
 four 32-bit words that depend on nothing else. Here the key is the seed, and the counter the
-generator's offset plus a block's number, in its low 64 bits; its high 64 bits are zero.
+generator's offset plus a block's number, in its low 64 bits; its high 64 bits are zero, but where
+an element is drawn again.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ _ROUNDS = 10
 _LOW, _HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
 
 
-def blocks(seed: int, offset: int, count: int) -> np.ndarray:
+def blocks(seed: int, offset: int, count: int, attempt: int = 0) -> np.ndarray:
     """The words of ``count`` consecutive counter blocks from ``offset``: uint32[count, 4].
 
-    The counter wraps around at 2**64.
+    The counter wraps around at 2**64; ``attempt`` is its third word.
     """
     counter = np.arange(count, dtype=np.uint64) + np.uint64(offset)
     c0, c1 = counter & _LOW, counter >> _HALF
-    c2 = c3 = np.zeros_like(counter)
+    c2, c3 = np.full_like(counter, attempt), np.zeros_like(counter)
     k0, k1 = seed & 0xFFFFFFFF, seed >> 32
     for _ in range(_ROUNDS):
         left, right = c0 * _MULTIPLIERS[0], c2 * _MULTIPLIERS[1]
@@ -40,5 +41,18 @@ def words(seed: int, offset: int, count: int) -> np.ndarray:
 
 def words64(seed: int, offset: int, count: int) -> np.ndarray:
     """``count`` consecutive pairs of words, the first in the low half: uint64[count]."""
-    pairs = words(seed, offset, 2 * count).astype(np.uint64).reshape(-1, 2)
-    return pairs[:, 0] | (pairs[:, 1] << _HALF)
+    return _paired(words(seed, offset, 2 * count).reshape(-1, 2))
+
+
+def pairs(seed: int, offset: int, count: int, attempt: int) -> tuple[np.ndarray, np.ndarray]:
+    """A whole block for each element, as two pairs of words: uint64[count] twice.
+
+    Element ``i`` has block ``offset + i``, and another one for each ``attempt`` below 2**32.
+    """
+    lanes = blocks(seed, offset, count, attempt)
+    return _paired(lanes[:, :2]), _paired(lanes[:, 2:])
+
+
+def _paired(halves: np.ndarray) -> np.ndarray:
+    halves = halves.astype(np.uint64)
+    return halves[:, 0] | (halves[:, 1] << _HALF)

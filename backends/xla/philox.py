@@ -3,7 +3,7 @@
 Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3" (SC 2011).
 A 128-bit counter and a 64-bit key give four 32-bit words that depend on nothing else.
 Here the key is the seed, and the counter the generator's offset plus a block's number,
-in its low 64 bits; its high 64 bits are zero.
+in its low 64 bits; its high 64 bits are zero, but where an element is drawn again.
 
 Every element computes the whole block that holds its word. That is four times the
 arithmetic of computing each block once, and still the fastest form by 2 to 5 times
@@ -35,18 +35,19 @@ def _high(value: jax.Array | int) -> jax.Array:
     return _low(lax.shift_right_logical(value, _HALF))
 
 
-def block(seed: jax.Array, counter: jax.Array) -> Words:
+def block(seed: jax.Array, counter: jax.Array, attempt: jax.Array | int = 0) -> Words:
     """The four words of each counter block.
 
     Args:
         seed: uint64[].
         counter: uint64 of any shape.
+        attempt: the counter's third word, uint32[]: how often an element was drawn before.
 
     Returns:
         Four uint32 arrays of the counter's shape, lane 0 to lane 3.
     """
     zero = jnp.zeros(counter.shape, jnp.uint32)
-    c0, c1, c2, c3 = _low(counter), _high(counter), zero, zero
+    c0, c1, c2, c3 = _low(counter), _high(counter), lax.add(zero, _low(attempt)), zero
     k0, k1 = _low(seed), _high(seed)
     for _ in range(_ROUNDS):
         left = lax.mul(lax.convert_element_type(c0, jnp.uint64), _MULTIPLIERS[0])
@@ -83,8 +84,20 @@ def words64(seed: jax.Array, offset: jax.Array, count: int) -> jax.Array:
     index = lax.iota(jnp.uint64, count)
     lanes = block(seed, lax.add(lax.shift_right_logical(index, np.uint64(1)), offset))
     odd = lax.ne(lax.bitwise_and(index, np.uint64(1)), np.uint64(0))
-    low, high = (
-        lax.convert_element_type(lax.select(odd, lanes[k + 2], lanes[k]), jnp.uint64)
-        for k in (0, 1)
-    )
+    return _pair(*(lax.select(odd, lanes[k + 2], lanes[k]) for k in (0, 1)))
+
+
+def pairs(
+    seed: jax.Array, offset: jax.Array, count: int, attempt: jax.Array | int
+) -> tuple[jax.Array, jax.Array]:
+    """A whole block for each element, as two pairs of words: uint64[count] twice.
+
+    Element ``i`` has block ``offset + i``, and another one for each ``attempt`` below 2**32.
+    """
+    lanes = block(seed, lax.add(lax.iota(jnp.uint64, count), offset), attempt)
+    return _pair(*lanes[:2]), _pair(*lanes[2:])
+
+
+def _pair(low: jax.Array, high: jax.Array) -> jax.Array:
+    low, high = (lax.convert_element_type(half, jnp.uint64) for half in (low, high))
     return lax.bitwise_or(low, lax.shift_left(high, _HALF))

@@ -67,6 +67,11 @@ def _logcumsumexp(self: torch.Tensor, dim: int) -> torch.Tensor:
     return torch.empty_like(self, memory_format=torch.contiguous_format)
 
 
+@_meta("_standard_gamma_grad", "_dirichlet_grad", "_sample_dirichlet", "binomial")
+def _like_first(self: torch.Tensor, *_others: object, **_generator: object) -> torch.Tensor:
+    return self.new_empty(self.shape)
+
+
 @_meta("geqrf")
 def _geqrf(self: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     # LAPACK's packed factors: column after column.

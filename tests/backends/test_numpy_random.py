@@ -45,11 +45,15 @@ def draw(
 adopt(
     test_rules_random,
     globals(),
-    leave_out=("test_parameters_may_be_arrays", "test_every_random_operator_has_a_rule"),
+    leave_out=(
+        "test_a_gammas_derivative",  # PyTorch's kernel computes it there
+        "test_parameters_may_be_arrays",
+        "test_every_random_operator_has_a_rule",
+    ),
     draw=draw,
     xla_words=numpy_words,
 )
 
 
 def test_every_rule_is_called() -> None:
-    assert unreached("random") == set()
+    assert unreached("random", "rejection") == set()

@@ -34,6 +34,7 @@ def test_draws_are_those_of_xla(
         assert np.array_equal(ours, theirs)
         return
     rtol = {"float64": 1e-13, "float16": 1e-3, "bfloat16": 8e-3}.get(dtype, 5e-7)
+    rtol *= 10 if name == "_standard_gamma" else 1  # some twenty roundings after one another
     np.testing.assert_allclose(
         ours.astype(np.float64), theirs.astype(np.float64), rtol=rtol, atol=2 * rtol
     )

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from fuse.backends.xla import philox
-from fuse.backends.xla.rules import random
+from fuse.backends.xla.rules import random, rejection
 from fuse.backends.xla.rules.context import RuleContext
 from fuse.trace.functional import base_name
 from fuse.trace.operators import with_a
@@ -185,6 +185,12 @@ def test_bernoulli_compares_24_bits() -> None:
 Moments = tuple[float, float]
 UNIFORM: Moments = (0.5, 1 / 12)
 NORMAL: Moments = (0.0, 1.0)
+
+
+def of(value: float, dtype: str = "float32") -> np.ndarray:
+    return np.full(COUNT, value, dtype)
+
+
 CONTINUOUS: list[tuple[str, tuple[Any, ...], str, Moments]] = [
     *(("uniform_", (None, 0.0, 1.0), d, UNIFORM) for d in ("float32", "float64", "float16")),
     ("uniform_", (None, 0.0, 1.0), "bfloat16", (0.5 - 2**-9, 1 / 12)),
@@ -212,6 +218,14 @@ CONTINUOUS: list[tuple[str, tuple[Any, ...], str, Moments]] = [
     *((name, (MEMORY, np.float32(0.3)), "int64", (0.3, 0.21))
       for name in ("bernoulli_.Tensor", "bernoulli.Tensor")),
     ("bernoulli", (np.full(COUNT, 0.7),), "float64", (0.7, 0.21)),
+    *(("_standard_gamma", (of(alpha, dtype),), dtype, (alpha, alpha))
+      for alpha, dtype in ((0.3, "float64"), (1.0, "float32"), (2.5, "bfloat16"), (70.0, "float32"),
+                           )),
+    *(("poisson", (of(rate),), dtype, (rate, rate))
+      for rate, dtype in ((0.25, "float32"), (9.5, "float64"), (10.0, "float32"),
+                          (1e4, "float64"))),
+    *(("binomial", (of(n), of(p, "float64")), "float32", (n * p, n * p * (1 - p)))
+      for n, p in ((5, 0.5), (60, 0.1), (60, 0.4), (60, 0.98), (1e5, 3e-4))),
     *((name, (MEMORY, 12), "int64", (5.5, 143 / 12)) for name in ("random_.to", "random.to")),
     *((name, (MEMORY, -6, 6), "float32", (-0.5, 143 / 12))
       for name in ("random_.from", "random.from")),
@@ -297,6 +311,39 @@ def test_bernoulli_takes_each_probability() -> None:
     found = draw("bernoulli_.Tensor", None, P)
     for part in np.split(np.arange(COUNT), 10):
         assert abs(found[part].mean() - P[part].mean()) < 0.06
+
+
+def test_what_may_be_rejected_ends_at_every_parameter() -> None:
+    """Without a value where there is no distribution; a gamma draw is never 0."""
+    nan, inf = math.nan, math.inf
+    given = np.array([0, -1, nan, inf, 1e-3, 1e6], np.float32)
+    gamma = draw("_standard_gamma", given, shape=(6,))
+    assert np.isnan(gamma).tolist() == [False, True, True, True, False, False]
+    assert gamma[0] == np.finfo(np.float32).tiny and gamma[4] > 0 and abs(gamma[5] - 1e6) < 1e4
+    poisson = draw("poisson", given, shape=(6,))
+    assert np.isnan(poisson).tolist() == [False, True, True, True, False, False]
+    assert poisson[0] == 0
+    counts, shares = np.float32([7, 7, 7, 0, -1, nan, 7]), np.float32([0, 1, 2, 0.5, 0.5, 0.5, nan])
+    binomial = draw("binomial", counts, shares, shape=(7,))
+    assert binomial[:2].tolist() == [0, 7] and binomial[3] == 0
+    assert np.isnan(binomial[[2, 4, 5, 6]]).all()
+
+
+def test_each_element_has_blocks_of_its_own() -> None:
+    """One that is rejected moves no other."""
+    alphas = np.linspace(0.1, 3, COUNT, dtype=np.float32)
+    some = alphas.copy()
+    some[::2] = 0.05
+    whole, other = draw("_standard_gamma", alphas), draw("_standard_gamma", some)
+    assert np.array_equal(whole[1::2], other[1::2])
+    assert np.array_equal(whole[5:9], draw("_standard_gamma", alphas[5:9], shape=(4,), offset=5))
+
+
+def test_a_gammas_derivative() -> None:
+    alpha, value = np.float64([0.2, 1.0, 8.0]), np.float64([0.1, 2.0, 7.0])
+    found = draw("_standard_gamma_grad", alpha, value, shape=(3,), dtype="float64")
+    expected = torch._standard_gamma_grad(*map(torch.from_numpy, (alpha, value)))
+    np.testing.assert_allclose(found, expected, rtol=2e-4)  # PyTorch's are fits
 
 
 def test_integers_stay_within_their_range() -> None:
@@ -426,9 +473,10 @@ def test_blocks_suffice_for_the_widest_draw() -> None:
 
 
 def test_every_random_operator_has_a_rule() -> None:
-    registered = {n for n, function in RULES.items() if function.__module__ == random.__name__}
-    assert {base_name(name) for name in registered} == with_a("draws")
+    files = (random.__name__, rejection.__name__)
+    registered = {n for n, function in RULES.items() if function.__module__ in files}
+    assert {base_name(name) for name in registered} - {"_standard_gamma_grad"} == with_a("draws")
 
 
 def test_every_rule_is_reached() -> None:
-    assert unreached("random") == set()
+    assert unreached("random", "rejection") == set()

@@ -23,6 +23,12 @@ DRAWS: dict[str, Callable[[], torch.Tensor]] = {
     "normal_": lambda: torch.empty(4, device=DEVICE).normal_(2.0, 0.1),
     "uniform_": lambda: torch.empty(4, 2, device=DEVICE).t().uniform_(-1, 1),
     "exponential_": lambda: torch.empty(4, device=DEVICE).exponential_(),
+    "gamma": lambda: torch._standard_gamma(torch.full((4,), 0.7, device=DEVICE)),
+    "poisson": lambda: torch.poisson(torch.tensor([0.5, 4.0, 90.0], device=DEVICE)),
+    "binomial": lambda: torch.distributions.Binomial(
+        90, torch.tensor([0.02, 0.7], device=DEVICE)
+    ).sample(),
+    "dirichlet": lambda: torch._sample_dirichlet(torch.ones(2, 3, device=DEVICE)),
     "rand_like": lambda: torch.rand_like(torch.empty(3, device=DEVICE, dtype=torch.float64)),
     "dropout": lambda: nn.functional.dropout(torch.ones(30, device=DEVICE), 0.4),
     "init": lambda: nn.init.kaiming_normal_(torch.empty(4, 4, device=DEVICE)),

@@ -31,6 +31,7 @@ import fuse.backends.numpy.rules.pooling  # noqa: F401
 import fuse.backends.numpy.rules.random  # noqa: F401
 import fuse.backends.numpy.rules.recurrent  # noqa: F401
 import fuse.backends.numpy.rules.reduction  # noqa: F401
+import fuse.backends.numpy.rules.rejection  # noqa: F401
 import fuse.backends.numpy.rules.scan  # noqa: F401
 import fuse.backends.numpy.rules.scatter  # noqa: F401
 import fuse.backends.numpy.rules.shape  # noqa: F401

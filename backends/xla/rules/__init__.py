@@ -31,6 +31,7 @@ import fuse.backends.xla.rules.pooling  # noqa: F401
 import fuse.backends.xla.rules.random  # noqa: F401
 import fuse.backends.xla.rules.recurrent  # noqa: F401
 import fuse.backends.xla.rules.reduction  # noqa: F401
+import fuse.backends.xla.rules.rejection  # noqa: F401
 import fuse.backends.xla.rules.scan  # noqa: F401
 import fuse.backends.xla.rules.scatter  # noqa: F401
 import fuse.backends.xla.rules.shape  # noqa: F401

@@ -12,9 +12,12 @@ import torch
 import fuse.device.composites.assertion
 import fuse.device.composites.attention
 import fuse.device.composites.compressed_indices
+import fuse.device.composites.convolution
 import fuse.device.composites.counting
+import fuse.device.composites.dirichlet
 import fuse.device.composites.embedding_bag
 import fuse.device.composites.histogram
+import fuse.device.composites.kaiser
 import fuse.device.composites.least_squares
 import fuse.device.composites.segment
 import fuse.device.composites.split

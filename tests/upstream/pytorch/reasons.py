@@ -21,7 +21,12 @@ EXPECTED_TEXT: Final = "the test expects a text that names the CPU"
 CYCLES: Final = "the test counts all of Python's cycles, and what compiles leaves some"
 GAPS: Final = "a functional copy is dense: no gap between its elements, which nobody could see"
 OTHER_TRACE: Final = "README: last digits differ, as a second run is in another trace"
-INDUCTOR: Final = "the test reads the code that Inductor makes, whose fusing is for CUDA alone"
+INDUCTOR: Final = "the test reads the code that Inductor makes, or calls what makes it"
+INFERRED: Final = "PyTorch infers another order of memory for devices that it does not know"
+TIERS: Final = (
+    "an unused result of a private operator has the CPU kernel's shape, or the inferred one"
+)
+MEMORY: Final = "a sum of eight bits' numbers that takes 4 GiB at once"
 
 OUTSIDE: Final = ("README", "the test")
 """How the reasons begin that are no fault of the device's."""
@@ -38,7 +43,15 @@ TEXTS: Final[dict[str, tuple[str, ...]]] = {
     ),
     EXPECTED_TEXT: (r"To accept the new output, re-run test with envvar EXPECTTEST_ACCEPT=1",),
     OTHER_TRACE: (r"Backward is not reentrant, i\.e\., running backward with same input",),
-    CHECKED: (r"autograd_registration_check: NYI devices other than CPU/CUDA/XPU",),
+    CHECKED: (
+        r"autograd_registration_check: NYI devices other than CPU/CUDA/XPU",
+        r"rng_prims\.py.*\n.*\n.*Backend not supported for tpu",
+    ),
+    INDUCTOR: (
+        r"metrics\.generated_\w+, ",
+        r"No module named 'torch_tpu'",
+        r"in run_and_get_\w*code",
+    ),
     NUMPY: (r"can't convert tpu:0 device type tensor to numpy",),
     CPU_BY_NAME: (
         r"Expected all tensors to be on the same device, but found at least two devices, "
@@ -71,8 +84,14 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
         "test_sparse_csr:TestSparseCompressed.test_*_shape_and_device_inference___from_list_*",
         "test_torch:TestTorch.test_to",
     ),
+    INFERRED: ("inductor/test_torchinductor:*.test_cat_of_loops_and_extern_kernel_gpu",),
+    TIERS: ("inductor/test_torchinductor*:*.test_embedding_bag_*",),
+    MEMORY: ("inductor/test_torchinductor*:*.test_large_broadcast_reduction_*",),
     CYCLES: ("nn/test_load_state_dict:*.test_load_state_dict_ref_cycle_*",),
-    GAPS: ("test_functionalization:*.test_copy_stride_mismatch",),
+    GAPS: (
+        "test_functionalization:*.test_copy_stride_mismatch",
+        "inductor/test_torchinductor_dynamic_shapes:*.test_exact_stride_*",
+    ),
     CHECKED: (
         "test_linalg:TestLinalg.test_linalg_lstsq_input_checks_cpu_*",
         "test_nn:TestNNDeviceType.test_upsamplingBiMode2d_nonsupported_dtypes_*_uint8",

@@ -57,7 +57,6 @@ def load(folder: Path, file: str, device: str) -> Tests:
     return {name: one for name, one in tests.items() if is_run(file, name)}
 
 
-
 def has_default_device(test: unittest.TestCase) -> bool:
     """Whether a test names no device, and so is for the default one."""
     file = type(test).__module__.rpartition(".")[2]

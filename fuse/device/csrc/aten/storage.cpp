@@ -12,13 +12,13 @@ namespace {
 
 const at::Tensor& resize_(
     const at::Tensor& self, c10::IntArrayRef sizes, std::optional<c10::MemoryFormat> format) {
-  if (self.sizes() == sizes) {
-    return self;
-  }
   at::detail::check_size_nonnegative(sizes);
   const auto before = static_cast<int64_t>(self.storage().nbytes());
-  resize_contiguous(self, sizes);
-  if (format.has_value()) {
+  if (self.sizes() != sizes) {
+    resize_contiguous(self, sizes);
+  }
+  if (format.has_value()) { // of the same sizes too: the memory stays, and is seen in another order
+    TORCH_CHECK(*format != c10::MemoryFormat::Preserve, "Unsupported memory format ", *format);
     self.unsafeGetTensorImpl()->empty_tensor_restride(*format);
   }
   const at::Context& context = at::globalContext();

@@ -20,6 +20,7 @@
 
 #include "cpu_exec/host_distributions.h"
 #include "cpu_exec/host_permutation.h"
+#include "cpu_exec/host_rejection.h"
 #include "runtime/generator.h"
 
 namespace fuse {
@@ -180,6 +181,39 @@ Drawn draw_dropout(const OpInfo& info, const RandomDraw& from, Arguments argumen
   return {{kept.to(input.scalar_type()), mask}, kept.numel()};
 }
 
+// ---- elements that may be rejected ------------------------------------------------------
+
+bool may_reject(const OpInfo& info) {
+  return info.base == "_standard_gamma" || info.base == "poisson" || info.base == "binomial";
+}
+
+Drawn draw_rejecting(const OpInfo& info, const RandomDraw& from, Arguments arguments) {
+  const at::Tensor& first = arguments[0].toTensor();
+  const at::Tensor out = written_by(info, arguments);
+  if (digits_of(first.scalar_type()) == 0 || (out.defined() && out.sizes() != first.sizes())) {
+    return {};
+  }
+  const Draw draw{from, first.sizes(), first.scalar_type()};
+  at::Tensor made;
+  if (info.base == "binomial") {
+    const at::Tensor& probability = arguments[1].toTensor();
+    if (digits_of(probability.scalar_type()) == 0 ||
+        !at::is_expandable_to(probability.sizes(), first.sizes())) {
+      return {};
+    }
+    made = draw_binomial(draw, first, probability);
+  } else {
+    made = info.base == "poisson" ? draw_poisson(draw, first) : draw_gamma(draw, first);
+  }
+  const at::Tensor result = made.to(draw.dtype);
+  // Row-major, as PyTorch's kernels make it; of halves it has none of gamma, and infers the other.
+  const bool inferred = info.base == "_standard_gamma" && first.element_size() < 4;
+  if (out.defined()) {
+    return {{out.copy_(result)}, made.numel()};
+  }
+  return {{inferred ? laid_out_as(first, result) : result}, made.numel()};
+}
+
 // ---- of all weights, and of all numbers -------------------------------------------------
 
 bool are_probabilities(const at::Tensor& weights) {
@@ -245,6 +279,7 @@ Drawn drawn_by(const OpInfo& info, const RandomDraw& from, Arguments arguments) 
   switch (info.draws) {
     case OpInfo::Draws::Elements:
       return info.base.starts_with("rrelu") ? draw_rrelu(info, from, arguments)
+          : may_reject(info)                ? draw_rejecting(info, from, arguments)
                                             : draw_each_element(info, from, arguments);
     case OpInfo::Draws::Dropout: return draw_dropout(info, from, arguments);
     case OpInfo::Draws::Samples: return draw_multinomial(info, from, arguments);

@@ -40,4 +40,23 @@ void draw_words(const RandomDraw& from, Words& words) {
   }
 }
 
+std::array<uint32_t, 4> block_of(uint64_t seed, uint64_t counter, uint32_t attempt) {
+  std::array<uint32_t, 4> c{
+      static_cast<uint32_t>(counter), static_cast<uint32_t>(counter >> 32), attempt, 0};
+  auto k0 = static_cast<uint32_t>(seed);
+  auto k1 = static_cast<uint32_t>(seed >> 32);
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t left = uint64_t{c[0]} * 0xD2511F53u;
+    const uint64_t right = uint64_t{c[2]} * 0xCD9E8D57u;
+    c = {
+        static_cast<uint32_t>(right >> 32) ^ c[1] ^ k0,
+        static_cast<uint32_t>(right),
+        static_cast<uint32_t>(left >> 32) ^ c[3] ^ k1,
+        static_cast<uint32_t>(left)};
+    k0 += 0x9E3779B9u;
+    k1 += 0xBB67AE85u;
+  }
+  return c;
+}
+
 } // namespace fuse

@@ -29,6 +29,9 @@ using Words = std::array<uint32_t, kBatch>;
 // The words of the blocks from `from` on, block after block.
 void draw_words(const RandomDraw& from, Words& words);
 
+// The words of one block; `attempt` is the counter's third word.
+std::array<uint32_t, 4> block_of(uint64_t seed, uint64_t counter, uint32_t attempt);
+
 // A tensor whose elements are made of one word each, or of a pair where `Word` has 64 bits, in
 // row-major order. `make` makes those of a batch: (std::array of Word, Value*).
 template <typename Word, typename Value, typename Make>
