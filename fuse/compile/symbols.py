@@ -38,7 +38,7 @@ class Symbol:
 
     def grows(self, size: object) -> bool:
         """Whether a size depends on it."""
-        return isinstance(size, torch.SymInt) and self.symbol in free_symbols(size)
+        return isinstance(size, torch.SymInt) and self.decides(size)
 
     def decides(self, value: object) -> bool:
         """Whether a number or a truth value depends on it."""

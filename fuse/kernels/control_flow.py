@@ -87,7 +87,7 @@ def _scan(combine: Any, init: list[Any], xs: list[Any], rest: list[Any]) -> list
 def while_loop_op(condition: Any, body: Any, carried: Any, additional: Any) -> Any:
     """``while_loop``: the last carried values, or ``None`` to leave it."""
     values, arrays = list(carried), [*carried, *additional]
-    if not _are_plain(values, list(additional)):
+    if not _are_plain(values, additional):
         return None
     parts = [_part(condition, arrays), _part(body, arrays)]
     if parts[0] is None or parts[1] is None or parts[0].results != [TensorSpec("bool", ())]:
@@ -101,11 +101,7 @@ def while_loop_op(condition: Any, body: Any, carried: Any, additional: Any) -> A
 def cond_op(choice: Any, true: Any, false: Any, operands: Any) -> Any:
     """``cond``: the results of one of the branches, or ``None`` to leave it."""
     arrays = [choice, *operands]
-    if (
-        not _are_plain([choice], list(operands))
-        or choice.numel() != 1
-        or choice.dtype != torch.bool
-    ):
+    if not _are_plain([choice], operands) or choice.numel() != 1 or choice.dtype != torch.bool:
         return None
     parts = [_part(true, arrays[1:]), _part(false, arrays[1:])]
     if parts[0] is None or parts[1] is None or parts[0].results != parts[1].results:
@@ -135,9 +131,11 @@ def _are_plain(arrays: Sequence[Any], more: Sequence[Any]) -> bool:
     """
     tensors = [one for one in (*arrays, *more) if isinstance(one, torch.Tensor)]
     sizes = {size for one in tensors for size in one.shape}
-    return all(one.device.type == "tpu" for one in tensors) and all(
-        isinstance(one, torch.Tensor) or (type(one) is int and one in sizes and at >= len(arrays))
-        for at, one in enumerate((*arrays, *more))
+    numbers = [one for one in more if not isinstance(one, torch.Tensor)]
+    return (
+        len(tensors) + len(numbers) == len(arrays) + len(more)
+        and all(one.device.type == "tpu" for one in tensors)
+        and all(type(one) is int and one in sizes for one in numbers)
     )
 
 

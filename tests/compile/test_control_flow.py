@@ -218,6 +218,30 @@ def test_a_branch_with_symbolic_sizes_is_not_read() -> None:
     assert fuse.stats()["compiled"]["by_operation"] == 0
 
 
+def test_a_loop_beside_a_number_that_is_read() -> None:
+    """The graph has stages then, and the loop's own graphs are none of them."""
+    torch._dynamo.reset()
+
+    def program(x: Tensor, number: Tensor) -> Tensor:
+        scale = number.item()
+
+        def goes_on(step: Tensor, value: Tensor) -> Tensor:
+            return step < 3
+
+        def body(step: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+            return step + 1, value * 2
+
+        first = torch.zeros((), dtype=torch.int64, device=x.device)
+        return while_loop(goes_on, body, (first, x * scale))[1]
+
+    with torch._dynamo.config.patch(capture_scalar_outputs=True):
+        compiled = torch.compile(program, fullgraph=True)
+        for number in (1.0, 2.0, 5.0):
+            x = torch.arange(4.0)
+            found = compiled(x.to(DEVICE), torch.tensor(number, device=DEVICE))
+            assert torch.equal(found.cpu(), x * number * 8)
+
+
 def test_a_loop_of_another_device_is_left_alone() -> None:
     torch._dynamo.reset()
     x, w = made()

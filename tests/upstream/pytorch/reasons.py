@@ -85,8 +85,14 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
         "test_torch:TestTorch.test_to",
     ),
     INFERRED: ("inductor/test_torchinductor:*.test_cat_of_loops_and_extern_kernel_gpu",),
-    TIERS: ("inductor/test_torchinductor*:*.test_embedding_bag_*",),
-    MEMORY: ("inductor/test_torchinductor*:*.test_large_broadcast_reduction_*",),
+    TIERS: (
+        "inductor/test_torchinductor:*.test_embedding_bag_gpu",
+        "inductor/test_torchinductor_dynamic_shapes:*.test_embedding_bag_*",
+    ),
+    MEMORY: (
+        "inductor/test_torchinductor:*.test_large_broadcast_reduction_gpu",
+        "inductor/test_torchinductor_dynamic_shapes:*.test_large_broadcast_reduction_*",
+    ),
     CYCLES: ("nn/test_load_state_dict:*.test_load_state_dict_ref_cycle_*",),
     GAPS: (
         "test_functionalization:*.test_copy_stride_mismatch",

@@ -10,6 +10,7 @@
 #include <unordered_map>
 
 #include "cpu_exec/host_philox.h"
+#include "cpu_exec/host_rejection.h"
 
 namespace fuse {
 
@@ -318,13 +319,16 @@ at::Tensor below(const RandomDraw& from, at::IntArrayRef sizes, double probabili
 at::Tensor draw_elements(const std::string& base, const Draw& draw, Numbers numbers) {
   static const auto* table =
       new std::unordered_map<std::string, at::Tensor (*)(const Draw&, Numbers)>{
+          {"_standard_gamma", draw_gamma},
           {"bernoulli", draw_bernoulli},
+          {"binomial", draw_binomial},
           {"cauchy", draw_cauchy},
           {"exponential", draw_exponential},
           {"geometric", draw_geometric},
           {"log_normal", draw_log_normal},
           {"normal", draw_normal},
           {"normal_functional", draw_normal},
+          {"poisson", draw_poisson},
           {"rand", draw_unit},
           {"rand_like", draw_unit},
           {"randint", draw_integers},

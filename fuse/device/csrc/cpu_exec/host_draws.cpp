@@ -20,7 +20,6 @@
 
 #include "cpu_exec/host_distributions.h"
 #include "cpu_exec/host_permutation.h"
-#include "cpu_exec/host_rejection.h"
 #include "runtime/generator.h"
 
 namespace fuse {
@@ -60,11 +59,17 @@ at::Tensor laid_out_as(
 
 // ---- elements ---------------------------------------------------------------------------
 
+// Whether a distribution's operands are all that it depends on, the first one too.
+bool is_of_operands(const OpInfo& info) {
+  return (info.base == "bernoulli" && info.generator == 1) || info.base == "_standard_gamma" ||
+      info.base == "binomial" || info.base == "poisson";
+}
+
 // What a distribution depends on: the arguments before size, generator and dtype, but for a first
 // one that is overwritten or says the shape alone.
 Arguments numbers_of(const OpInfo& info, Arguments arguments) {
   const bool first = info.size >= 0 || info.name.starts_with("normal.Tensor") ||
-      info.name.starts_with("normal.float") || (info.base == "bernoulli" && info.generator == 1);
+      info.name.starts_with("normal.float") || is_of_operands(info);
   const size_t begin = first ? 0 : 1;
   size_t end = begin;
   while (end < arguments.size() && info.kinds[end] != OpInfo::Kind::Dtype &&
@@ -107,8 +112,10 @@ at::Tensor like_of(Arguments arguments) {
 // Lying in memory as PyTorch lays it out: by its operand, or row-major.
 at::Tensor laid_out(const OpInfo& info, Arguments arguments, const at::Tensor& result) {
   const at::Tensor like = like_of(arguments);
-  if (!like.defined() || info.base == "normal" || info.name == "bernoulli" ||
-      info.name == "bernoulli.p") {
+  // Of halves PyTorch has no kernel of gamma, and infers the order of the operand.
+  const bool inferred = info.base == "_standard_gamma" && result.element_size() < 4;
+  if (!like.defined() || info.base == "normal" || info.name == "bernoulli.p" ||
+      (is_of_operands(info) && !inferred)) {
     return result;
   }
   return info.base.ends_with("_like")
@@ -181,39 +188,6 @@ Drawn draw_dropout(const OpInfo& info, const RandomDraw& from, Arguments argumen
   return {{kept.to(input.scalar_type()), mask}, kept.numel()};
 }
 
-// ---- elements that may be rejected ------------------------------------------------------
-
-bool may_reject(const OpInfo& info) {
-  return info.base == "_standard_gamma" || info.base == "poisson" || info.base == "binomial";
-}
-
-Drawn draw_rejecting(const OpInfo& info, const RandomDraw& from, Arguments arguments) {
-  const at::Tensor& first = arguments[0].toTensor();
-  const at::Tensor out = written_by(info, arguments);
-  if (digits_of(first.scalar_type()) == 0 || (out.defined() && out.sizes() != first.sizes())) {
-    return {};
-  }
-  const Draw draw{from, first.sizes(), first.scalar_type()};
-  at::Tensor made;
-  if (info.base == "binomial") {
-    const at::Tensor& probability = arguments[1].toTensor();
-    if (digits_of(probability.scalar_type()) == 0 ||
-        !at::is_expandable_to(probability.sizes(), first.sizes())) {
-      return {};
-    }
-    made = draw_binomial(draw, first, probability);
-  } else {
-    made = info.base == "poisson" ? draw_poisson(draw, first) : draw_gamma(draw, first);
-  }
-  const at::Tensor result = made.to(draw.dtype);
-  // Row-major, as PyTorch's kernels make it; of halves it has none of gamma, and infers the other.
-  const bool inferred = info.base == "_standard_gamma" && first.element_size() < 4;
-  if (out.defined()) {
-    return {{out.copy_(result)}, made.numel()};
-  }
-  return {{inferred ? laid_out_as(first, result) : result}, made.numel()};
-}
-
 // ---- of all weights, and of all numbers -------------------------------------------------
 
 bool are_probabilities(const at::Tensor& weights) {
@@ -279,7 +253,6 @@ Drawn drawn_by(const OpInfo& info, const RandomDraw& from, Arguments arguments) 
   switch (info.draws) {
     case OpInfo::Draws::Elements:
       return info.base.starts_with("rrelu") ? draw_rrelu(info, from, arguments)
-          : may_reject(info)                ? draw_rejecting(info, from, arguments)
                                             : draw_each_element(info, from, arguments);
     case OpInfo::Draws::Dropout: return draw_dropout(info, from, arguments);
     case OpInfo::Draws::Samples: return draw_multinomial(info, from, arguments);

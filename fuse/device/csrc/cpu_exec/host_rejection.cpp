@@ -177,8 +177,16 @@ at::Tensor draw_rejecting(const Draw& draw, const Make& make) {
   return drawn;
 }
 
-at::Tensor doubles(const Draw& draw, const at::Tensor& given) {
-  return given.to(at::kDouble).expand(draw.sizes).contiguous();
+using Numbers = c10::ArrayRef<c10::IValue>;
+
+bool are_floats(Numbers numbers) {
+  return std::all_of(numbers.begin(), numbers.end(), [](const c10::IValue& number) {
+    return digits_of(number.toTensor().scalar_type()) != 0;
+  });
+}
+
+at::Tensor doubles(const Draw& draw, const c10::IValue& number) {
+  return number.toTensor().to(at::kDouble).expand(draw.sizes).contiguous();
 }
 
 template <typename T>
@@ -191,20 +199,31 @@ at::Tensor gammas(const Draw& draw, const at::Tensor& alpha) {
 
 } // namespace
 
-at::Tensor draw_gamma(const Draw& draw, const at::Tensor& alpha) {
-  return draw.dtype == at::kDouble ? gammas<double>(draw, alpha) : gammas<float>(draw, alpha);
+at::Tensor draw_gamma(const Draw& draw, Numbers numbers) {
+  const at::Tensor& alpha = numbers[0].toTensor();
+  if (!are_floats(numbers)) {
+    return {};
+  }
+  return alpha.scalar_type() == at::kDouble ? gammas<double>(draw, alpha)
+                                            : gammas<float>(draw, alpha);
 }
 
-at::Tensor draw_poisson(const Draw& draw, const at::Tensor& rate) {
-  const at::Tensor each = doubles(draw, rate);
-  const double* const in = each.const_data_ptr<double>();
+at::Tensor draw_poisson(const Draw& draw, Numbers numbers) {
+  if (!are_floats(numbers)) {
+    return {};
+  }
+  const at::Tensor rates = doubles(draw, numbers[0]);
+  const double* const in = rates.const_data_ptr<double>();
   return draw_rejecting<double>(
       draw, [in](const Source& source, int64_t at) { return poisson_of(source, in[at]); });
 }
 
-at::Tensor draw_binomial(const Draw& draw, const at::Tensor& count, const at::Tensor& probability) {
-  const at::Tensor counts = doubles(draw, count);
-  const at::Tensor probabilities = doubles(draw, probability);
+at::Tensor draw_binomial(const Draw& draw, Numbers numbers) {
+  if (!are_floats(numbers)) {
+    return {};
+  }
+  const at::Tensor counts = doubles(draw, numbers[0]);
+  const at::Tensor probabilities = doubles(draw, numbers[1]);
   const double* const n = counts.const_data_ptr<double>();
   const double* const p = probabilities.const_data_ptr<double>();
   return draw_rejecting<double>(

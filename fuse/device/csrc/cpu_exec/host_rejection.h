@@ -1,5 +1,6 @@
 // Distributions on the host whose draws may be rejected: what the backends' rules draw, of the same
-// words by the same formulas (fuse/backends/numpy/rules/rejection.py), but for roundings.
+// words by the same formulas (fuse/backends/numpy/rules/rejection.py), but for roundings. Each is
+// undefined of what PyTorch's kernel is to refuse.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,11 +9,11 @@
 
 namespace fuse {
 
-// Gamma, of `alpha`, its rate one: float64 or float32, to be converted to the dtype.
-at::Tensor draw_gamma(const Draw& draw, const at::Tensor& alpha);
-// Float64, each of its rate.
-at::Tensor draw_poisson(const Draw& draw, const at::Tensor& rate);
-// Float64, each of its count and probability.
-at::Tensor draw_binomial(const Draw& draw, const at::Tensor& count, const at::Tensor& probability);
+// Gamma of rate one, by its parameter: float64 or float32.
+at::Tensor draw_gamma(const Draw& draw, c10::ArrayRef<c10::IValue> numbers);
+// Each of its rate: float64.
+at::Tensor draw_poisson(const Draw& draw, c10::ArrayRef<c10::IValue> numbers);
+// Each of its count and probability: float64.
+at::Tensor draw_binomial(const Draw& draw, c10::ArrayRef<c10::IValue> numbers);
 
 } // namespace fuse

@@ -75,13 +75,10 @@ bool Recorder::goes_on(const OpInfo& info, const OperandSummary& operands) {
 
 void Recorder::begin_read() {
   const OpenTrace* here = Streams::here_if_any();
-  if (here == nullptr) {
-    return;
-  }
-  if (here->capture != nullptr || here->graph != nullptr) [[unlikely]] {
+  if (here != nullptr && (here->capture != nullptr || here->graph != nullptr)) [[unlikely]] {
     Lock lock(*this);
     refuse_read(lock.trace(), CutReason::HostRead);
-  } else if (here->segment.goes_on() && !RecordOnly::here()) {
+  } else if (SegmentTiers::runs_uncompiled() && !RecordOnly::here()) {
     Lock lock(*this);
     builder_.tiers.end(lock.trace());
   }
