@@ -46,7 +46,6 @@ adopt(
     test_rules_random,
     globals(),
     leave_out=(
-        "test_a_gammas_derivative",  # PyTorch's kernel computes it there
         "test_parameters_may_be_arrays",
         "test_every_random_operator_has_a_rule",
     ),

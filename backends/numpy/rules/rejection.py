@@ -93,6 +93,21 @@ def _standard_gamma(ctx: RuleContext, self: Array) -> Array:
     return np.maximum(np.where(alpha == 0, 0, sample), np.finfo(work).tiny)
 
 
+@rule("_standard_gamma_grad")
+def _standard_gamma_grad(ctx: RuleContext, self: Array, output: Array) -> Array:
+    """How a draw moves with its parameter: the derivative of the quantile that it is, by a central
+    difference in float64, from the tail that it is nearer to."""
+    alpha, value = self.astype(np.float64), output.astype(np.float64)
+    step = 1e-5 * alpha
+    below, above = special.gammainc(alpha, value), special.gammaincc(alpha, value)
+
+    def quantile(parameter: Array) -> Array:
+        low, high = special.gammaincinv(parameter, below), special.gammainccinv(parameter, above)
+        return np.where(below < 0.5, low, high)
+
+    return (quantile(alpha + step) - quantile(alpha - step)) / (2 * step)
+
+
 @rule("poisson")
 def _poisson(ctx: RuleContext, self: Array) -> Array:
     """Inversion of small rates; else PTRS of Hormann, "The transformed rejection method for
