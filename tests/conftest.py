@@ -14,6 +14,7 @@ import torch
 
 import fuse
 from fuse.backends.xla.cpu import workers
+from fuse.device import lazy
 from fuse.engine.support_cache import SupportCache
 from fuse.trace.node import Node
 from tests import lanes
@@ -113,6 +114,15 @@ def nothing_is_refused(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     if request.node.get_closest_marker("refused") is None:
         assert not REFUSED
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_to_compile() -> Iterator[None]:
+    """What a test leaves in the compiler's queue takes no core from those after it, and no time
+    where they wait until all is compiled."""
+    yield
+    if lazy.is_initialised() and not lazy.engine().planning.compiler.is_idle():
+        lazy.core().forget()
 
 
 def _settings() -> dict[str, str]:

@@ -12,6 +12,7 @@ kernels are JAX functions. What only XLA's CPU platform needs is known to XLA's 
 from __future__ import annotations
 
 import ast
+import functools
 import graphlib
 import subprocess
 import sys
@@ -143,6 +144,7 @@ def test_a_broken_rule_is_seen(name: str, source: str) -> None:
     assert len(violations(name, source)) == 1
 
 
+@functools.cache
 def first_imports(name: str, source: str) -> set[str]:
     """The modules of ours that must be there before ``name`` is: packages on their way, too."""
     top = ast.parse(source)
@@ -177,6 +179,7 @@ def test_any_module_can_be_imported_first() -> None:
     assert cycle(sources | {"fuse.backends.xla.platform": f"def f():\n    {late}"}) == []
 
 
+@functools.cache
 def late_imports(name: str, source: str) -> set[str]:
     """The modules of ours that ``name`` imports ever: in functions and by name, too; but not those
     whose names only its annotations have. The face, which loads its names lazily, is none."""

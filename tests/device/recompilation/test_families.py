@@ -76,7 +76,7 @@ def test_what_was_sent_is_not_read_back(monkeypatch: pytest.MonkeyPatch) -> None
     assert len(reads) == plans() - 1 > 0  # the numbers that are asked for, and no batch
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(5))
 def test_a_random_program_is_right_at_every_size(seed: int) -> None:
     for found, expected in sizes.beside_the_cpu(seed, DEVICE):
         torch.testing.assert_close(found, expected, rtol=2e-4, atol=2e-5, equal_nan=True)
