@@ -13,6 +13,7 @@ import numpy as np
 from fuse.backends.base import Backend, Chunk
 from fuse.engine.alone import Alone, alone
 from fuse.engine.executables import Found, chunk_text
+from fuse.engine.pool import finish
 from fuse.engine.runnable import Bound
 from fuse.errors import ExecutionError, HostFallbackError
 from fuse.plan.check import undefined_values
@@ -129,6 +130,7 @@ def _found(ways: Ways, node: Node, single: Alone) -> Found | None:
         return None
     if bound.pending is None:
         return bound.found
+    finish(bound.pending)
     try:
         return bound.pending.result()
     except ExecutionError:

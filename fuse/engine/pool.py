@@ -14,7 +14,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import Generic, TypeVar, final
 
 from fuse.cache.background import call_at_exit
@@ -36,12 +36,15 @@ class _Job(Future[Result]):
 
     def __init__(self, work: Callable[[], Result]) -> None:
         super().__init__()
-        self._work: Callable[[], Result] | None = work
+        self._work = [work]
 
     def run(self) -> None:
-        """Do the work, and let go of it: what it needs may be large."""
-        work, self._work = self._work, None
-        if work is None or not self.set_running_or_notify_cancel():
+        """Do the work, unless it has begun, and let go of it: what it needs may be large."""
+        try:
+            work = self._work.pop()  # of two threads one gets it
+        except IndexError:
+            return
+        if not self.set_running_or_notify_cancel():
             return
         try:
             result = work()
@@ -50,6 +53,13 @@ class _Job(Future[Result]):
             self.set_exception(error)
         else:
             self.set_result(result)
+
+
+def finish(job: Future[Result]) -> None:
+    """Wait for it; what no thread has begun is done by this one, before all that is queued."""
+    if isinstance(job, _Job):
+        job.run()
+    wait([job])
 
 
 class Pool(Generic[Result]):

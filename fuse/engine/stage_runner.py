@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import wait
 from dataclasses import dataclass
 from typing import Any
 
 from fuse.backends.base import Backend
 from fuse.engine.compiler import Compiler
+from fuse.engine.pool import finish
 from fuse.engine.runnable import Runnable, Stage, Started
 from fuse.engine.timeline import Timeline
 
@@ -48,7 +48,7 @@ class StageRunner:
                 results = self._stage(stage, words, inputs)
             else:
                 if stage.pending is not None and self.compiler.waits:
-                    wait([stage.pending])
+                    finish(stage.pending)
                 with self.observer.span("executing", stage.found.label, number):
                     results = self._stage(stage, words, inputs)
                     self.backend.wait(results)

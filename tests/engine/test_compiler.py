@@ -19,7 +19,7 @@ from fuse.backends.base import Chunk
 from fuse.cache.key import Key
 from fuse.engine.compiler import BackgroundCompileWarning, Compiler
 from fuse.engine.executables import Executables, Found, key_of
-from fuse.engine.pool import Pool, cores
+from fuse.engine.pool import Pool, cores, finish
 from fuse.engine.progress import PATIENCE, Progress
 from fuse.errors import ConfigError, ExecutionError
 from tests.engine.fakes import FakeBackend, chunk, node
@@ -193,6 +193,28 @@ def test_a_stopped_pool_drops_what_waits_and_runs_in_the_caller() -> None:
     assert running.result(SECONDS) == "fuse-compile"
     assert pool.stop(SECONDS) and pool.pending() == 0
     assert pool.submit(held).result(0) == threading.current_thread().name
+
+
+def test_what_is_waited_for_goes_before_what_is_queued() -> None:
+    pool: Pool[str] = Pool(1)
+    started, gate = threading.Event(), threading.Event()
+
+    def held() -> str:
+        started.set()
+        assert gate.wait(SECONDS)
+        return threading.current_thread().name
+
+    running = pool.submit(held)
+    assert started.wait(SECONDS)
+    queued = [pool.submit(lambda: threading.current_thread().name) for _ in range(3)]
+    finish(queued[-1])  # the pool's only thread is held
+    assert queued[-1].result(0) == threading.current_thread().name
+    assert not queued[0].done()
+    gate.set()
+    finish(running)
+    assert running.result(0) == "fuse-compile"
+    assert [job.result(SECONDS) for job in queued[:-1]] == ["fuse-compile"] * 2
+    until(lambda: pool.pending() == 0)
 
 
 # ---- the progress line ----------------------------------------------------------------------
