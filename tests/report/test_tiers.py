@@ -187,7 +187,7 @@ def test_a_setting_that_keeps_from_compiling_is_said() -> None:
 
 def test_the_steady_call_is_described_as_it_runs() -> None:
     code = STEP + (
-        "found = fuse.explain(step, steady=True, seconds=60)\n"
+        "found = fuse.explain(step, steady=True, seconds=300)\n"
         "print(json.dumps([str(found), found.to_dict()['steady'], tiers(found)]))\n"
     )
     text, settled, ((tier, calls, why),) = json.loads(run(code, FUSE_TIER="auto"))
