@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from fuse.compile.buckets import bucket, refusal
-from fuse.compile.graph import Graph, Kind, Runner
+from fuse.compile.graph import Graph, Kind
 from fuse.compile.padding import Padded, lengthened
+from fuse.compile.runner import Runner
 from fuse.compile.sized import OneSizeEach
 from fuse.compile.symbols import Symbol, symbols_of
 
@@ -20,22 +22,15 @@ class _PaddedRunner(Runner):
         super().__init__(module)
         self._padded = Padded(module, symbol)
         self._size: Any = None
-        self._node: torch.fx.Node | None = None
 
     def all(self, inputs: list[Any]) -> list[Any]:
         """The results at the bucket's size."""
         *inputs, self._size = inputs
         return super().all(inputs)
 
-    def run_node(self, n: torch.fx.Node) -> Any:
-        """One call."""
-        self._node = n
-        return super().run_node(n)
-
-    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
-        """One call, with padding behind what it reads along."""
-        assert self._node is not None
-        return self._padded.call(self._node, self._size, args, kwargs)
+    def function(self, node: torch.fx.Node) -> Callable[..., Any]:
+        """A call with padding behind what it reads along."""
+        return lambda *args, **kwargs: self._padded.call(node, self._size, args, kwargs)
 
 
 class AnySize:
@@ -115,7 +110,9 @@ class Bucketed:
             arguments.clear()
             devices = (one.device for one in inputs if isinstance(one, torch.Tensor))
             inputs.append(torch.tensor(size, device=next(devices, torch.device("tpu"))))
-            results = self._graph(inputs)
+            # They outlive the call, as they mostly do at its caller's: memory that a graph may
+            # reuse at some calls and not at others takes a second program.
+            results = self._graph(list(inputs))
             return [
                 one if more is None
                 else size + more if dim is None

@@ -19,19 +19,14 @@ from torch.utils._pytree import tree_leaves
 from fuse.backends.functions import is_function
 from fuse.compile.assertions import take_assertions
 from fuse.compile.counts import COUNTS
-from fuse.compile.lines import user_line_of
+from fuse.compile.runner import Runner
 from fuse.device import lazy
 from fuse.device.composites.assertion import ASSERTIONS
-from fuse.trace.source import in_place_of_frames
 
 PATIENCE = 4
 """Captures that may fail before a graph is made operation by operation for good."""
 FUNCTIONS = frozenset({"aten", "prim", "prims", "torch_attn"})
 """Namespaces of operators that compute nothing but a function of their arguments."""
-
-
-Order = tuple[tuple[int, ...], tuple[int, ...]]
-"""Sizes and strides."""
 
 
 class Kind(enum.Enum):
@@ -72,7 +67,11 @@ class Graph:
         inputs = arguments + self._constants if self._constants else arguments
         results: list[Any] | None = self._core.replay(self._handle, inputs)
         if results is None:
-            results = self._record(inputs)
+            # A replay shows its operations to no mode, so neither does this: selective
+            # checkpointing compares what it sees in the forward pass with what is computed again.
+            with torch.no_grad(), _disable_current_modes():
+                results = self._uncompiled(inputs)
+                results = self._record(inputs) if results is None else results
         # Activations die here unless somebody else holds them: their memory is reused.
         inputs.clear()
         arguments.clear()
@@ -83,18 +82,24 @@ class Graph:
             ASSERTIONS.add(state)
         return results
 
+    def _uncompiled(self, inputs: list[Any]) -> list[Any] | None:
+        """What it gives while its executables are being made; none once they are there."""
+        if not self._core.begin_uncompiled(self._handle, inputs):
+            return None
+        try:
+            return self._run.all(inputs)
+        finally:
+            self._core.end_uncompiled()
+
     def _record(self, inputs: list[Any]) -> list[Any]:
-        # A replay shows its operations to no mode, so neither does this: selective checkpointing
-        # compares what it sees in the forward pass with what is computed again.
-        with torch.no_grad(), _disable_current_modes():
-            if self._patience == 0 or not self._core.begin_capture(self._handle, inputs):
-                self._count_by_operation(self._never)
-                return self._run.all(inputs)
-            try:
-                results = self._run.all(inputs)
-            except BaseException:
-                self._core.end_capture(None, inputs, [])
-                raise
+        if self._patience == 0 or not self._core.begin_capture(self._handle, inputs):
+            self._count_by_operation(self._never)
+            return self._run.all(inputs)
+        try:
+            results = self._run.all(inputs)
+        except BaseException:
+            self._core.end_capture(None, inputs, [])
+            raise
         reason = self._core.end_capture(self._handle, inputs, results)
         if reason:
             self._count_by_operation(reason)
@@ -108,81 +113,6 @@ class Graph:
         COUNTS.by_operation += 1
         if reason:
             COUNTS.reasons[reason] += 1
-
-
-class Runner(torch.fx.Interpreter):
-    """Makes a graph's calls; each knows the user's line that it comes from."""
-
-    def __init__(self, module: torch.fx.GraphModule) -> None:
-        super().__init__(module)
-        self._known: dict[torch.fx.Node, tuple[str, list[Order | None]]] = {}
-
-    def all(self, inputs: list[Any]) -> list[Any]:
-        """The results of the graph, as a list, which alone holds them.
-
-        The interpreter would keep them until its next run, and autograd copies a gradient that
-        somebody else holds: a program other than that of the later, replayed calls.
-        """
-        try:
-            return list(self.run(*inputs, enable_io_processing=False))
-        finally:
-            self.env.clear()
-
-    def run_node(self, n: torch.fx.Node) -> Any:
-        """One call."""
-        if n.op != "call_function":
-            return super().run_node(n)
-        if n not in self._known:
-            self._known[n] = user_line_of(n), inferred_orders(n)
-        line, orders = self._known[n]
-        with in_place_of_frames(line):
-            return laid(super().run_node(n), orders)
-
-
-def inferred_orders(node: torch.fx.Node) -> list[Order | None]:
-    """The order of memory of each of a call's results that the graph was traced with.
-
-    ``None`` of what is no tensor or has symbolic sizes: to compare them would fix them. Empty where
-    a result shares memory with an argument, and lies as that does.
-    """
-    if not isinstance(node.target, torch._ops.OpOverload) or any(
-        one.alias_info is not None for one in node.target._schema.returns
-    ):
-        return []
-    inferred = node.meta.get("val")
-    return [
-        _order(one) for one in (inferred if isinstance(inferred, (list, tuple)) else [inferred])
-    ]
-
-
-def _order(inferred: object) -> Order | None:
-    if not isinstance(inferred, torch.Tensor):
-        return None
-    order = tuple(inferred.shape), inferred.stride()
-    return order if all(type(one) is int for part in order for one in part) else None
-
-
-def laid(result: Any, orders: list[Order | None]) -> Any:
-    """What a call made, in those orders of memory.
-
-    Views that follow were chosen for them. PyTorch infers for some operators another order than its
-    CPU kernels have, whose order results have here.
-    """
-    if type(result) not in (list, tuple):
-        return _laid(result, orders[0]) if len(orders) == 1 else result
-    if len(result) != len(orders):
-        return result
-    return type(result)(map(_laid, result, orders))
-
-
-def _laid(result: object, order: Order | None) -> Any:
-    if order is None or not isinstance(result, torch.Tensor) or result.shape != order[0]:
-        return result
-    pairs = zip(result.shape, result.stride(), order[1], strict=True)
-    if all(extent < 2 or own == other for extent, own, other in pairs):
-        return result
-    made = torch.empty_strided(*order, dtype=result.dtype, device=result.device)
-    return made.copy_(result)
 
 
 def _operators_of_others(module: torch.fx.GraphModule) -> Iterator[str]:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import os
 import sys
 import threading
-from collections.abc import Iterator
 from types import FrameType
 
 import torch
@@ -32,16 +30,21 @@ def is_users(filename: str) -> bool:
 _given = threading.local()
 
 
-@contextlib.contextmanager
-def in_place_of_frames(line: str) -> Iterator[None]:
+class in_place_of_frames:  # noqa: N801  # a function to who calls it
     """Calls of this thread in the block come from ``line``: those of a compiled graph, whose frames
-    are not the user's. Empty: from the frames after all."""
-    before = getattr(_given, "line", "")
-    _given.line = line
-    try:
-        yield
-    finally:
-        _given.line = before
+    are not the user's. Empty: from the frames after all. Some 0.5 us."""
+
+    __slots__ = ("_before", "_line")
+
+    def __init__(self, line: str) -> None:
+        self._line, self._before = line, ""
+
+    def __enter__(self) -> None:
+        self._before = getattr(_given, "line", "")
+        _given.line = self._line
+
+    def __exit__(self, *_: object) -> None:
+        _given.line = self._before
 
 
 def _is_users(frame: FrameType) -> bool:

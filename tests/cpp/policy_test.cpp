@@ -1,5 +1,7 @@
 // The policy of tiers by itself: programs with a clock of their own, and what it decides for them.
 #include <algorithm>
+#include <map>
+#include <vector>
 
 #include "check.h"
 #include "simulated.h"
@@ -350,6 +352,49 @@ TEST(a_trial_that_is_left_is_over) {
   other.kind = other.first = other.stream = 2;
   CHECK(program.run_until_tried(other, 100'000));
   CHECK(program.tier(2) == Tier::Compiled);
+}
+
+// A loop of two segments with a compiled graph between them: what is recorded of both is one trace,
+// and a segment that runs uncompiled ends the trace before it.
+TEST(segments_around_a_graph_share_a_trace) {
+  constexpr Nanoseconds kUncompiled = 300 * kMicrosecond, kAlone = 250 * kMicrosecond,
+                        kTogether = 200 * kMicrosecond, kRecording = 20 * kMillisecond;
+  Policy policy(0);
+  policy.set(Setting::Auto);
+  Place place;
+  Nanoseconds now = 0;
+  std::map<std::vector<uint64_t>, int> planned;
+  size_t most = 0;
+  std::vector<uint64_t> trace; // the kinds that it holds
+  const auto cut = [&](Nanoseconds took) {
+    const bool first = planned[trace]++ == 0;
+    now += took + (first ? kRecording : 0);
+    const auto handed = policy.hands_on(place, first, false, 20 * trace.size());
+    CHECK(handed.size() == trace.size());
+    most = std::max(most, handed.size());
+    trace.clear();
+  };
+  for (int at = 0; at < 100'000; ++at) {
+    for (const uint64_t kind : {1, 2}) {
+      if (policy.begin(place, kind, kind, now) == Tier::Compiled) {
+        trace.push_back(kind);
+        continue;
+      }
+      if (!trace.empty()) {
+        cut(kAlone);
+      }
+      now += kUncompiled;
+      policy.ends(place, kind, 20);
+    }
+    if (!trace.empty()) {
+      cut(trace.size() == 1 ? kAlone : kTogether);
+    }
+  }
+  CHECK(most == 2);
+  CHECK(planned.size() <= 3);
+  for (const auto& [kind, found] : policy.kinds()) {
+    CHECK(found.tier == Tier::Compiled && found.ready == 1);
+  }
 }
 
 } // namespace

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import Any
 
@@ -15,33 +15,18 @@ from torch import nn
 from fuse.device import lazy
 from fuse.engine.compiler import BackgroundCompileWarning, Compiler
 from tests.device.helpers import DEVICE, recorder, run
+from tests.device.tiers.stuck import stuck_compiler
 from tests.lanes import not_on_accelerators
 from tests.programs.harness import compare_with_cpu, train
 
 pytestmark = not_on_accelerators("no call runs uncompiled there")
 
 
-class Stuck:
-    """A pool that takes jobs and never runs them."""
-
-    def submit(self, job: Callable[[], Any], weight: float = 0.0) -> Future[Any]:
-        return Future()
-
-    def pending(self) -> int:
-        return 0
-
-
 @pytest.fixture
-def never_compiled(monkeypatch: pytest.MonkeyPatch) -> Iterator[Compiler]:
+def never_compiled() -> Iterator[Compiler]:
     """Nothing is in memory and nothing ever compiles."""
-    engine, core = lazy.engine(), lazy.core()
-    compiler = Compiler(engine.executables, background=True)
-    compiler._pool = Stuck()  # type: ignore[assignment]
-    with recorder(tier="compiled"):
-        engine.executables.cache.clear_memory()
-        monkeypatch.setattr(engine.planning, "compiler", compiler)
+    with recorder(tier="compiled"), stuck_compiler() as compiler:
         yield compiler
-    core.forget()  # later tests compile again
     assert compiler.counts.uncompiled_chunks > 0 and compiler.counts.compiled == 0
 
 

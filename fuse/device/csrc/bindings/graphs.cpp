@@ -100,6 +100,15 @@ py::object replay(const CompiledGraph& graph, const py::list& list) {
   return to_list(outputs, list);
 }
 
+bool begin_uncompiled(const CompiledGraph& graph, const py::list& list) {
+  std::vector<GraphInput> inputs;
+  return read_inputs(list, inputs) && Recorder::global().begin_uncompiled(graph, inputs);
+}
+
+void end_uncompiled() {
+  Recorder::global().end_uncompiled();
+}
+
 bool begin_capture(const CompiledGraph& graph, const py::list& list) {
   std::vector<GraphInput> inputs;
   return read_inputs(list, inputs) && Recorder::global().begin_capture(graph, inputs);
@@ -120,6 +129,11 @@ void add_graphs(py::module_& module) {
   py::class_<CompiledGraph>(module, "CompiledGraph")
       .def(py::init<bool>(), "A compiled graph; takes whether its calls stand alone.");
   module.def("replay", wrap_pybind_function(replay), "Record a graph that is known here, or None.");
+  module.def(
+      "begin_uncompiled",
+      wrap_pybind_function(begin_uncompiled),
+      "Whether a graph waits for its executables: its calls follow, and run uncompiled.");
+  module.def("end_uncompiled", wrap_pybind_function(end_uncompiled), "They end.");
   module.def("begin_capture", wrap_pybind_function(begin_capture), "What follows is a graph's.");
   module.def("end_capture", wrap_pybind_function(end_capture), "It ends: keep it, or say why not.");
 }

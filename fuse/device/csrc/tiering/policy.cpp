@@ -48,7 +48,14 @@ void Policy::forget() {
   trial_ = {};
 }
 
+void Policy::joins(Place& place) {
+  if (place.tier == Tier::Compiled && std::exchange(place.open, false)) {
+    place.joined.push_back(place);
+  }
+}
+
 void Policy::leaves(Place& place) {
+  joins(place);
   place.kind = nullptr;
   if (trial_.queue == &place) {
     trial_ = {};
@@ -59,6 +66,7 @@ Tier Policy::begin(Place& place, uint64_t kind, uint64_t first, Nanoseconds now)
   if (watch_ == Watch::No) {
     lasts(place, now);
   }
+  joins(place);
   enter(place, kind, first, now);
   place.tier = choose(place, now);
   ++place.kind->segments[static_cast<size_t>(place.tier)];
@@ -83,7 +91,7 @@ void Policy::enter(Place& place, uint64_t id, uint64_t first, Nanoseconds now) {
   place.generation = generation_;
   place.start = now;
   place.open = true;
-  place.planned = false;
+  place.planned = 0;
   place.measured = true;
 }
 
@@ -134,11 +142,14 @@ void Policy::lasts(Place& place, Nanoseconds now) {
   }
   Kind& kind = *place.kind;
   const Nanoseconds took = now - place.start;
-  if (place.planned) {
-    learns_cost(place, took);
-  } else if (!place.measured) {
+  if (!place.measured) {
     return;
-  } else if (trial_.queue == &place) {
+  }
+  if (place.planned != 0) {
+    learns_cost(place, took);
+    return;
+  }
+  if (trial_.queue == &place) {
     const bool own = trial_.kind == &kind && place.entry->state == Entry::State::Ready;
     trial_.last = own ? now : trial_.last;
     if (kind.lasted.enough() && !is_first_run(place)) {
@@ -158,9 +169,8 @@ void Policy::lasts(Place& place, Nanoseconds now) {
 
 void Policy::learns_cost(const Place& place, Nanoseconds took) {
   const Nanoseconds cost = std::max<Nanoseconds>(took - place.kind->lasted.typical(), 0);
-  const auto calls = static_cast<Nanoseconds>(std::max<uint64_t>(place.entry->calls, 1));
   recording_ += cost;
-  a_call_ = (a_call_ + cost / calls) / 2;
+  a_call_ = (a_call_ + cost / static_cast<Nanoseconds>(place.planned)) / 2;
 }
 
 Nanoseconds Policy::price(const Kind& kind, const Entry& entry) const {
@@ -185,26 +195,34 @@ void Policy::ends(Place& place, uint64_t stream, uint64_t calls) {
   }
 }
 
-void Policy::hands_on(Place& place, bool planned, bool pending, uint64_t calls) {
-  if (!is_current(place) || place.tier != Tier::Compiled || !std::exchange(place.open, false)) {
-    return;
+std::vector<Found> Policy::hands_on(Place& place, bool planned, bool pending, uint64_t calls) {
+  const bool own = place.tier == Tier::Compiled && place.open;
+  joins(place);
+  std::vector<Found> handed = std::exchange(place.joined, {});
+  if (planned && own) {
+    place.planned = calls;
+  } else if (planned) {
+    passes(place);
   }
-  Entry& entry = *place.entry;
-  place.planned = planned;
-  entry.calls = std::max(entry.calls, calls);
-  place.kind->become(entry, pending ? Entry::State::Pending : Entry::State::Ready);
-  if (planned) {
+  std::erase_if(handed, [this](const Found& found) { return !is_current(found); });
+  for (const Found& found : handed) {
+    Entry& entry = *found.entry;
+    entry.calls = std::max(entry.calls, calls);
+    found.kind->become(entry, pending ? Entry::State::Pending : Entry::State::Ready);
+    if (!planned) {
+      ++entry.runs;
+      continue;
+    }
     ++entry.fresh;
     entry.spent = 0;
     if (!entry.returns()) {
-      place.kind->become(entry, Entry::State::New);
+      found.kind->become(entry, Entry::State::New);
     }
     if (trial_.queue == &place) {
       trial_ = {}; // begun anew when its executables are there
     }
-  } else {
-    ++entry.runs;
   }
+  return handed;
 }
 
 void Policy::is_ready(uint64_t kind, uint64_t first) {
@@ -222,7 +240,7 @@ bool Policy::begins_trial(const Place& place, Nanoseconds now) {
   Kind& kind = *place.kind;
   // What was tried when half as many sizes were compiled told of those.
   const bool due = now >= kind.next_trial || kind.ready >= 2 * kind.tried;
-  if (trial_.queue != nullptr || !due || !kind.lasted.enough() ||
+  if (trial_.queue != nullptr || !due || now < calm_ || !kind.lasted.enough() ||
       lost_ > (now - born_) / kTrialShare) {
     return false;
   }
@@ -240,6 +258,10 @@ void Policy::ends_trial(Nanoseconds now) {
   if (duel.ratio() < kFaster) {
     kind.enter_tier(duel.other());
     kind.kept = 0;
+    calm_ = now + (now - trial_.began);
+    for (auto& [id, other] : kinds_) {
+      other.next_trial = 0; // what it was tried in was another loop
+    }
   } else {
     kind.kept = std::min(kind.kept + 1, kMostKept);
     lost_ += duel.lost();

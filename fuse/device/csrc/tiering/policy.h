@@ -70,17 +70,22 @@ struct Kind {
   void enter_tier(Tier tier);
 };
 
-// Where a queue is: the segment that it runs, or ran last.
-struct Place {
+// A segment, by what its kind and entry were found by.
+struct Found {
   Kind* kind = nullptr; // null before the first, and after what is none of the policy's
   Entry* entry = nullptr;
-  uint64_t kind_id = 0, first = 0, generation = 0; // what `kind` and `entry` were found by
+  uint64_t kind_id = 0, first = 0, generation = 0;
+};
+
+// Where a queue is: the segment that it runs, or ran last.
+struct Place : Found {
   Nanoseconds start = 0;
   Tier tier = Tier::Uncompiled; // that it runs in
   bool open = false; // has not ended yet
-  bool planned = false; // had to be planned
+  uint64_t planned = 0; // calls of its that had to be planned
   bool endless = false; // the loop has no end of its own: its next segment is recorded
   bool measured = true;
+  std::vector<Found> joined; // recorded into the same trace before it, that is not run yet
 };
 
 // Decides for each segment as it begins. Under the recorder's mutex; all times are the caller's.
@@ -99,17 +104,25 @@ class Policy {
   Setting setting() const {
     return setting_;
   }
+  Watch watch() const {
+    return watch_;
+  }
   // A segment begins on a queue: its first call without sizes and numbers, and with them.
   // Compiled also where it is to be recorded for the first time.
   Tier begin(Place& place, uint64_t kind, uint64_t first, Nanoseconds now);
   // What ran uncompiled has ended: a hash of its calls, and how many.
   void ends(Place& place, uint64_t stream, uint64_t calls);
-  // What was recorded has been handed on; `planned` if that was its first time, `pending` if its
-  // executables are not there yet.
-  void hands_on(Place& place, bool planned, bool pending, uint64_t calls);
+  // What was recorded has been handed on, so many calls; `planned` if that was its first time,
+  // `pending` if its executables are not there yet. The segments that it was.
+  std::vector<Found> hands_on(Place& place, bool planned, bool pending, uint64_t calls);
   // The executables of an entry that was pending are there; of no effect if it was forgotten.
   void is_ready(uint64_t kind, uint64_t first);
-  // What follows on the queue is none of the policy's, such as a compiled graph.
+  // Something else than its calls happens before the next segment begins, such as what compiles a
+  // graph: its time tells nothing.
+  static void passes(Place& place) {
+    place.measured = false;
+  }
+  // What follows on the queue is none of the policy's, such as a graph that the user captures.
   void leaves(Place& place);
   // Forgets all kinds.
   void forget();
@@ -146,9 +159,11 @@ class Policy {
     Duel duel;
   };
 
-  bool is_current(const Place& place) const {
-    return place.kind != nullptr && place.generation == generation_;
+  bool is_current(const Found& found) const {
+    return found.kind != nullptr && found.generation == generation_;
   }
+  // What is recorded of it goes on as a part of the trace that the next segment is in.
+  static void joins(Place& place);
   void enter(Place& place, uint64_t kind, uint64_t first, Nanoseconds now);
   Tier choose(Place& place, Nanoseconds now);
   Tier decide(Place& place, Nanoseconds now);
@@ -165,6 +180,7 @@ class Policy {
   Trial trial_; // one at a time: what feeds what is told apart
   Nanoseconds born_;
   Nanoseconds recording_ = 0; // spent on it
+  Nanoseconds calm_ = 0; // till then a loop's times are learned anew: a part of it changed its tier
   Nanoseconds lost_ = 0; // by trials of what turned out slower
   Nanoseconds a_call_ = kFirstGuess;
   uint64_t generation_ = 1; // of what places point to

@@ -23,6 +23,7 @@ enum class CutReason : uint8_t {
   Compiled,
   OtherStream,
   Graph,
+  Tier, // what follows a compiled graph runs uncompiled
 };
 
 constexpr std::array kCutReasonNames{
@@ -38,9 +39,10 @@ constexpr std::array kCutReasonNames{
     "device_change",
     "compiled",
     "other_stream",
-    "graph"};
+    "graph",
+    "tier"};
 constexpr size_t kCutReasons = kCutReasonNames.size();
-static_assert(static_cast<size_t>(CutReason::Graph) + 1 == kCutReasons);
+static_assert(static_cast<size_t>(CutReason::Tier) + 1 == kCutReasons);
 
 constexpr const char* name_of(CutReason reason) {
   return kCutReasonNames[static_cast<size_t>(reason)];

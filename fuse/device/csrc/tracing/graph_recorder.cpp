@@ -20,7 +20,6 @@ bool prepare(
     return false;
   }
   builder.tiers.end(trace);
-  builder.tiers.leave(trace);
   int8_t device = -1;
   for (const GraphInput& input : inputs) {
     if (input.kind == GraphInput::Kind::Device) {
@@ -43,6 +42,26 @@ bool prepare(
   return true;
 }
 
+// The policy of tiers is asked about what follows.
+void leaves_graph(OpenTrace& trace) {
+  trace.asked = false;
+  trace.behind_graph = true;
+}
+
+// Whether none of the executables is there that the graph runs as where it begins a trace.
+bool waits(const TraceBuilder& builder, const OpenTrace& trace, const CapturedGraph& captured) {
+  std::vector<Plan>& plans = captured.to()->plans;
+  const auto ready = [](const Plan& plan) { return plan.ready; };
+  if (trace.operations != 0 || plans.empty() || !builder.tiers.may_wait() ||
+      builder.mode != Mode::Fused || RecordOnly::here() ||
+      std::any_of(plans.begin(), plans.end(), ready)) {
+    return false;
+  }
+  GilGuard gil;
+  std::for_each(plans.begin(), plans.end(), PlanRunner::look_for_executables);
+  return std::none_of(plans.begin(), plans.end(), ready);
+}
+
 } // namespace
 
 bool replay(
@@ -57,15 +76,38 @@ bool replay(
     return false;
   }
   const CapturedGraph* captured = graph.find(trace.cursor, key, builder.trie.epoch(), inputs);
-  if (captured == nullptr) {
+  if (captured == nullptr || waits(builder, trace, *captured)) {
     return false;
   }
   replay_graph(trace, *captured, inputs, outputs);
   if (!captured->steps.empty()) {
     builder.stats.known += captured->steps.size();
     builder.advance(trace, captured->steps);
+    leaves_graph(trace);
   }
   return true;
+}
+
+bool begin_uncompiled(
+    TraceBuilder& builder,
+    OpenTrace& trace,
+    const CompiledGraph& graph,
+    const std::vector<GraphInput>& inputs) {
+  std::vector<uint64_t> key;
+  if (!prepare(builder, trace, graph, inputs, key)) {
+    return false;
+  }
+  const CapturedGraph* captured = graph.find(trace.cursor, key, builder.trie.epoch(), inputs);
+  if (captured == nullptr || !waits(builder, trace, *captured)) {
+    return false;
+  }
+  builder.tiers.begin(trace, builder.limit);
+  return true;
+}
+
+void end_uncompiled(TraceBuilder& builder, OpenTrace& trace) {
+  builder.tiers.end(trace);
+  leaves_graph(trace);
 }
 
 bool begin_capture(
@@ -77,6 +119,7 @@ bool begin_capture(
   if (!prepare(builder, trace, graph, inputs, key)) {
     return false;
   }
+  SegmentTiers::passes(trace);
   begin_capture(trace, inputs, std::move(key));
   return true;
 }
@@ -97,6 +140,7 @@ std::string end_capture(
     captured.epoch = builder.trie.epoch();
     graph->add(std::move(captured));
   }
+  leaves_graph(trace);
   if (trace.operations != 0) {
     builder.cut_if_full(trace); // what calls in a capture are not cut by
   }

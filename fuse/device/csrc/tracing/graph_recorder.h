@@ -15,6 +15,12 @@ bool replay(
     const CompiledGraph& graph,
     const std::vector<GraphInput>& inputs,
     std::vector<GraphOutput>& outputs);
+bool begin_uncompiled(
+    TraceBuilder& builder,
+    OpenTrace& trace,
+    const CompiledGraph& graph,
+    const std::vector<GraphInput>& inputs);
+void end_uncompiled(TraceBuilder& builder, OpenTrace& trace);
 bool begin_capture(
     TraceBuilder& builder,
     OpenTrace& trace,

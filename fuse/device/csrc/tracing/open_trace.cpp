@@ -88,6 +88,7 @@ void OpenTrace::begin(TrieNode& root, uint64_t next_serial) {
     }
   }
   serial = next_serial;
+  asked = behind_graph = false;
   joins = false;
   cursor = &root;
   operations = 0;

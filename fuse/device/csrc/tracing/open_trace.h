@@ -106,6 +106,8 @@ struct OpenTrace {
   std::unique_ptr<GraphCapture> capture;
   std::shared_ptr<StreamGraph> graph; // that the stream captures
   std::shared_ptr<StreamGraph> replayed; // whose calls the trace holds, on a trie of their own
+  bool asked = false; // the policy of tiers, since the trace began or a compiled graph was called
+  bool behind_graph = false; // what is to be asked about follows a compiled graph
   bool joins = false; // the trace holds a graph that others are to join
   tiering::Segment segment;
   tiering::Place place;

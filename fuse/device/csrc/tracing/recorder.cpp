@@ -176,6 +176,16 @@ bool Recorder::replay(
   return fuse::replay(builder_, lock.trace(), graph, inputs, outputs);
 }
 
+bool Recorder::begin_uncompiled(const CompiledGraph& graph, const std::vector<GraphInput>& inputs) {
+  Lock lock(*this);
+  return fuse::begin_uncompiled(builder_, lock.trace(), graph, inputs);
+}
+
+void Recorder::end_uncompiled() {
+  Lock lock(*this);
+  fuse::end_uncompiled(builder_, lock.trace());
+}
+
 bool Recorder::begin_capture(const CompiledGraph& graph, const std::vector<GraphInput>& inputs) {
   Lock lock(*this);
   return fuse::begin_capture(builder_, lock.trace(), graph, inputs);

@@ -64,6 +64,10 @@ class Recorder final {
       const CompiledGraph& graph,
       const std::vector<GraphInput>& inputs,
       std::vector<GraphOutput>& outputs);
+  // Whether the graph's executables are being made, and no call waits for them: its calls are to be
+  // made, run uncompiled, and end_uncompiled called then.
+  bool begin_uncompiled(const CompiledGraph& graph, const std::vector<GraphInput>& inputs);
+  void end_uncompiled();
   // The calls that this thread makes until end_capture are the graph's; false where they are to be
   // made without one.
   bool begin_capture(const CompiledGraph& graph, const std::vector<GraphInput>& inputs);

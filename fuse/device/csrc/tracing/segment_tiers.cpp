@@ -37,8 +37,12 @@ bool runs_on_cpu(const c10::OperatorHandle& op, const OpInfo& info) {
 SegmentTiers::SegmentTiers(RecorderStats& stats) : stats_(stats), policy_(now()) {}
 
 bool SegmentTiers::begins_uncompiled(
-    OpenTrace& trace, const CallKey& key, const BoxedCall& call, bool may, size_t most) {
-  if (!decides() || trace.operations != 0 || trace.segment.goes_on() || RecordOnly::here()) {
+    OpenTrace& trace, const CallKey& key, const BoxedCall& call, bool may) {
+  if (trace.asked || !decides() || trace.segment.goes_on()) {
+    return false;
+  }
+  trace.asked = true;
+  if (RecordOnly::here()) {
     return false;
   }
   if (!may || trace.capture != nullptr || !runs_on_cpu(call.op, call.info)) {
@@ -46,16 +50,18 @@ bool SegmentTiers::begins_uncompiled(
     return false;
   }
   look_at_pending();
-  // Evaluation begins as training does, but for the gradients.
-  const uint64_t kind = key.rank_hash ^ static_cast<uint64_t>(at::GradMode::is_enabled());
-  const auto tier = policy_.begin(trace.place, kind, hash_words(key.words), now());
+  // Evaluation begins as training does, but for the gradients; and what follows a compiled graph is
+  // recorded behind it.
+  const uint64_t where = static_cast<uint64_t>(at::GradMode::is_enabled()) |
+      static_cast<uint64_t>(std::exchange(trace.behind_graph, false)) << 1;
+  const auto tier = policy_.begin(trace.place, key.rank_hash ^ where, key.shape_hash, now());
   trace.place.kind->name = &call.info.name;
-  if (tier == tiering::Tier::Compiled) {
-    return false;
-  }
+  return tier == tiering::Tier::Uncompiled;
+}
+
+void SegmentTiers::begin(OpenTrace& trace, size_t most) {
   trace.segment.begin(most);
   ++stats_.uncompiled_segments;
-  return true;
 }
 
 void SegmentTiers::end_long(OpenTrace& trace) {
@@ -66,10 +72,15 @@ void SegmentTiers::end_long(OpenTrace& trace) {
 void SegmentTiers::end(OpenTrace& trace) {
   // A call that is recorded alone, since the CPU's kernel met a limit, does not end it.
   if (!RecordOnly::here() && trace.segment.end()) {
+    trace.asked = false;
+    const bool own = trace.place.open; // else a graph's, whose executables are being made
     policy_.ends(trace.place, trace.segment.stream(), trace.segment.calls());
     if (watched_) {
       ran_.push_back(
-          {trace.place.kind_id, trace.segment.calls() + 1, now() - trace.place.start, PyRef()});
+          {own ? trace.place.kind_id : 0,
+           trace.segment.calls() + static_cast<uint64_t>(own),
+           own ? now() - trace.place.start : 0,
+           PyRef()});
     }
   }
 }
@@ -77,19 +88,21 @@ void SegmentTiers::end(OpenTrace& trace) {
 void SegmentTiers::hand_on(OpenTrace& trace, CutReason reason, const PlanFor& planned) {
   const Plan* plan = planned.plan;
   if (watched_ && plan != nullptr) {
-    const bool own = trace.place.open && !trace.segment.goes_on();
+    const bool own = trace.place.open && trace.place.tier == tiering::Tier::Compiled;
     GilGuard gil;
     ran_.push_back(
         {own ? trace.place.kind_id : 0, trace.operations, 0, PyRef::borrow(plan->handle.get())});
   }
-  if (!decides() || !trace.place.open || trace.segment.goes_on()) {
+  if (!decides() || trace.segment.goes_on()) {
     return; // nothing to decide, or a call that was recorded alone
   }
   const bool pending = plan != nullptr && !plan->ready;
-  policy_.hands_on(trace.place, planned.made, pending, trace.operations);
-  trace.place.endless = reason == CutReason::RepeatMark || reason == CutReason::SizeBound;
-  if (pending) {
-    pending_.push_back({trace.place.kind_id, trace.place.first, PyRef::borrow(plan->handle.get())});
+  for (const tiering::Found& found :
+       policy_.hands_on(trace.place, planned.made, pending, trace.operations)) {
+    trace.place.endless = reason == CutReason::RepeatMark || reason == CutReason::SizeBound;
+    if (pending) {
+      pending_.push_back({found.kind_id, found.first, PyRef::borrow(plan->handle.get())});
+    }
   }
 }
 
@@ -110,6 +123,7 @@ void SegmentTiers::look_at_pending() {
 
 void SegmentTiers::begin_anew() {
   for (OpenTrace* trace : Streams::global().all()) {
+    trace->asked = trace->asked && trace->operations != 0;
     trace->segment.end();
     trace->place = {};
   }

@@ -51,10 +51,11 @@ class SegmentTiers {
     const OpenTrace* here = Streams::here_if_any();
     return here != nullptr && here->segment.goes_on();
   }
-  // Whether a segment that begins with this call runs uncompiled; `may` if anything does. At most
-  // `most` calls do.
-  bool begins_uncompiled(
-      OpenTrace& trace, const CallKey& key, const BoxedCall& call, bool may, size_t most);
+  // Whether a segment begins with this call that is to run uncompiled; `may` if anything does. It
+  // does where a trace begins, and behind a compiled graph.
+  bool begins_uncompiled(OpenTrace& trace, const CallKey& key, const BoxedCall& call, bool may);
+  // That segment begins, on a trace that holds nothing; at most `most` calls run in it.
+  void begin(OpenTrace& trace, size_t most);
   // The stream's uncompiled segment ends, if there is one.
   void end(OpenTrace& trace);
   // The same after too many calls.
@@ -63,11 +64,19 @@ class SegmentTiers {
   void leave(OpenTrace& trace) {
     policy_.leaves(trace.place);
   }
+  // A graph is captured here, and was compiled before.
+  static void passes(OpenTrace& trace) {
+    tiering::Policy::passes(trace.place);
+  }
   // Tells the policy what became of a recorded segment; without a plan nothing of it lives on.
   void hand_on(OpenTrace& trace, CutReason reason, const PlanFor& planned);
   // Whether there is anything to decide.
   bool decides() const {
     return policy_.setting() != tiering::Setting::Compiled;
+  }
+  // Whether what waits for its executables may run uncompiled till they are there.
+  bool may_wait() const {
+    return decides() && policy_.watch() != tiering::Watch::Recorded;
   }
 
   void set(tiering::Setting setting);

@@ -26,8 +26,7 @@ RecordOutcome TraceBuilder::record(
   RecordOutcome outcome;
   try {
     const CallKey& key = encoder_.encode(trace, call.info, call.arguments);
-    if (trace.graph == nullptr &&
-        tiers.begins_uncompiled(trace, key, call, may_run_uncompiled, limit)) {
+    if (trace.graph == nullptr && tiers.begins_uncompiled(trace, key, call, may_run_uncompiled)) {
       outcome.as = RecordOutcome::As::Uncompiled;
     } else {
       node = find_child(trace, key, call);
@@ -43,6 +42,10 @@ RecordOutcome TraceBuilder::record(
   }
   if (node == nullptr) {
     encoder_.undo(trace);
+    if (outcome.as == RecordOutcome::As::Uncompiled) {
+      begin_uncompiled(trace);
+      return outcome;
+    }
     trace.break_capture_here("one of its operations runs on the host");
     return outcome;
   }
@@ -53,6 +56,13 @@ RecordOutcome TraceBuilder::record(
   bind_call(trace, *node, encoder_.key(), call.op, stack);
   advance(trace, node);
   return outcome;
+}
+
+void TraceBuilder::begin_uncompiled(OpenTrace& trace) {
+  if (trace.operations != 0) { // compiled graphs, and what was recorded before them
+    cut_trace(trace, CutReason::Tier);
+  }
+  tiers.begin(trace, limit);
 }
 
 TrieNode* TraceBuilder::find_child(

@@ -67,6 +67,8 @@ class TraceBuilder final : public TraceCutter {
   SegmentTiers tiers{stats};
 
  private:
+  // The segment that begins here runs uncompiled; what the trace holds is run before it.
+  void begin_uncompiled(OpenTrace& trace);
   TrieNode* find_child(const OpenTrace& trace, const CallKey& key, const BoxedCall& call);
   Refusal add_child(OpenTrace& trace, const CallKey& key, const BoxedCall& call, TrieNode*& node);
   PlanFor run_trace(OpenTrace& trace, CutReason reason);
