@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from fuse.engine.engine import Engine
     from fuse.engine.runnable import Runnable
 
+WAITS = "uncompiled: its executables are being made"
+
 
 def segments(
     ran: list[Ran],
@@ -42,16 +44,16 @@ def segments(
                 "operator": known[kind]["operator"] if kind in known else _first(plan),
                 "calls": calls,
                 "tier": "uncompiled" if plan is None else "compiled",
-                "seconds": nanoseconds / 1e9 if plan is None else None,
+                "seconds": nanoseconds / 1e9 if nanoseconds and plan is None else None,
                 "trace": trace,
-                "why": _why(known.get(kind), engine, recorded),
+                "why": _why(known.get(kind), engine, recorded) if kind or plan else WAITS,
             }
         )
     return found
 
 
 def _first(plan: Runnable | None) -> str:
-    return str(plan.plan.trace.nodes[0].op) if plan is not None else ""
+    return str(plan.plan.trace.nodes[0].op) if plan is not None else "a compiled graph"
 
 
 def _why(kind: Tier | None, engine: Engine, recorded: bool) -> str:

@@ -84,3 +84,5 @@ def test_a_graph_is_recorded_for_who_explains() -> None:
             function(x).sum().item()
         lazy.core().watch(0)
         assert (found.recorded, found.uncompiled) == (4, 0)
+        text = str(fuse.explain(lambda: function(x).sum().item(), steady=True, seconds=0))
+        assert "from a compiled graph, 3 calls: uncompiled: its executables are being made" in text

@@ -72,6 +72,22 @@ def test_scripted_and_traced_functions() -> None:
     assert torch.equal(scripted(x).cpu(), x.cpu() * 2 + 1)
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit")
+@pytest.mark.parametrize("kind", [nn.Conv1d, nn.Conv2d, nn.ConvTranspose2d])
+def test_traced_convolutions(kind: type[nn.Module]) -> None:
+    def program(device: torch.device) -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        model = nn.Sequential(kind(2, 3, 3, padding=1), nn.GELU(), kind(3, 2, 3))
+        x = torch.randn(2, 2, *[8] * (model[0].weight.dim() - 2))
+        run = torch.jit.trace(model.to(device), x.to(device), check_trace=False)
+        assert "aten::_convolution" in str(run.inlined_graph)
+        result = run((x + 1).to(device))
+        result.square().sum().backward()
+        return [result, *(one.grad for one in model.parameters())]
+
+    compare_with_cpu(program)
+
+
 def _doubled(x: torch.Tensor) -> torch.Tensor:
     return x * 2 + 1
 

@@ -31,7 +31,7 @@ class Recorder(unittest.TestResult):
     ) -> None:
         super().__init__()
         self._log, self._names = log, names
-        self._device = None if device == "cpu" else device
+        self._device = device  # the CPU, too: PyTorch fails by itself where there is a default
         self._default_device = default_device
         self._outcome, self._why = PASSED, ""
 

@@ -62,8 +62,7 @@ def run_collected(
     for name in [one for one in sys.modules if one.partition(".")[0] == "tests"]:
         del sys.modules[name]  # of others' tests there may be a package of this name
     sys.path[:] = [str(folder), *(one for one in sys.path if one != str(ROOT))]
-    if device != "cpu":
-        torch.set_default_device(device)
+    torch.set_default_device(device)
     ours = ("--rootdir", ".", "--continue-on-collection-errors", "-q", "-o", "addopts=")
     without = ("cacheprovider", "xdist", "benchmark", "cov", "randomly")
     absent = [word for name in without for word in ("-p", f"no:{name}")]

@@ -9,6 +9,8 @@
 #include <ATen/ops/index_select_cpu_dispatch.h>
 #include <ATen/ops/zeros.h>
 
+#include <torch/csrc/jit/frontend/tracer.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -40,10 +42,16 @@ at::Tensor CpuCall::on_device(at::Tensor result) const {
 }
 
 TypedOperator::TypedOperator(const c10::OperatorHandle& op, Otherwise otherwise)
-    : info_(OpInfo::of(op)), otherwise_(otherwise) {
+    : info_(OpInfo::of(op)),
+      otherwise_(otherwise),
+      is_shown_composed_(info_.name == "convolution") {
   for (size_t at = 0; at < info_.written.size(); ++at) {
     written_ |= uint64_t{info_.written[at]} << at;
   }
+}
+
+bool TypedOperator::is_traced() {
+  return torch::jit::tracer::isTracing();
 }
 
 namespace {

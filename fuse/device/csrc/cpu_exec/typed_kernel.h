@@ -143,9 +143,12 @@ class TypedOperator : public c10::OperatorKernel {
   bool writes(size_t at) const {
     return (written_ >> at & 1) != 0;
   }
+  // Whether TorchScript is tracing.
+  static bool is_traced();
 
   const OpInfo& info_;
   Otherwise otherwise_;
+  bool is_shown_composed_; // TorchScript traces what the operator is made of, and not itself
 
  private:
   uint64_t written_ = 0; // a bit an argument
@@ -173,6 +176,9 @@ class TypedKernel<Result(Arguments...)> final : public TypedOperator {
  private:
   template <size_t... at>
   Result call(std::index_sequence<at...>, Arguments&... arguments) {
+    if (is_shown_composed_ && is_traced()) [[unlikely]] {
+      return composed(arguments...);
+    }
     OperandSummary operands;
     (operands.see(arguments, writes(at)), ...);
     if ((!info_.steps || operands.dense_floats()) &&
@@ -209,7 +215,7 @@ class TypedKernel<Result(Arguments...)> final : public TypedOperator {
 
   Result record(Arguments&... arguments) {
     if (otherwise_ == Otherwise::Compose) {
-      return op_.redispatch(c10::DispatchKeySet(kComposed), std::forward<Arguments>(arguments)...);
+      return composed(arguments...);
     }
     torch::jit::Stack stack = c10::impl::boxArgs<Arguments...>(arguments...);
     call_boxed(op_, info_, &stack);
@@ -218,6 +224,10 @@ class TypedKernel<Result(Arguments...)> final : public TypedOperator {
     } else if constexpr (!std::is_void_v<Result>) {
       return c10::impl::PopResult<Result>::call(stack);
     }
+  }
+
+  Result composed(Arguments&... arguments) {
+    return op_.redispatch(c10::DispatchKeySet(kComposed), std::forward<Arguments>(arguments)...);
   }
 
   // The one that is written and returned.
