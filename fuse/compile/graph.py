@@ -84,7 +84,7 @@ class Graph:
 
     def _uncompiled(self, inputs: list[Any]) -> list[Any] | None:
         """What it gives while its executables are being made; none once they are there."""
-        if not self._core.begin_uncompiled(self._handle, inputs):
+        if self._patience == 0 or not self._core.begin_uncompiled(self._handle, inputs):
             return None
         try:
             return self._run.all(inputs)
