@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -201,6 +202,11 @@ def test_an_interrupt_as_a_profile_ends_is_not_lost(monkeypatch: pytest.MonkeyPa
             monkeypatch.undo()
             raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt), profile(activities=ACTIVITIES):
-        monkeypatch.setattr(engine, "wait", wait)
+    # A shell's background process ignores interrupts, and so does Python there.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt), profile(activities=ACTIVITIES):
+            monkeypatch.setattr(engine, "wait", wait)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert engine.observer is None

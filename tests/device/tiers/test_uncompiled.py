@@ -15,7 +15,8 @@ import fuse
 from fuse.device import lazy
 from fuse.engine.compiler import Compiler
 from tests.device.helpers import DEVICE, Counted, host_only, mode, recorder
-from tests.device.tiers.test_background import Stuck, attention, bags, network, numbers, views
+from tests.device.tiers.stuck import Stuck
+from tests.device.tiers.test_background import attention, bags, network, numbers, views
 from tests.lanes import not_on_accelerators
 from tests.programs.harness import compare_with_cpu
 
