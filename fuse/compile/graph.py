@@ -65,13 +65,12 @@ class Graph:
         """The results on these arguments, which the list holds no longer afterwards."""
         COUNTS.calls += 1
         inputs = arguments + self._constants if self._constants else arguments
-        results: list[Any] | None = self._core.replay(self._handle, inputs)
-        if results is None:
+        results = self._core.replay(self._handle, inputs)
+        if results is None or results is False:
             # A replay shows its operations to no mode, so neither does this: selective
             # checkpointing compares what it sees in the forward pass with what is computed again.
             with torch.no_grad(), _disable_current_modes():
-                results = self._uncompiled(inputs)
-                results = self._record(inputs) if results is None else results
+                results = self._record(inputs) if results is None else self._uncompiled(inputs)
         # Activations die here unless somebody else holds them: their memory is reused.
         inputs.clear()
         arguments.clear()
@@ -82,10 +81,8 @@ class Graph:
             ASSERTIONS.add(state)
         return results
 
-    def _uncompiled(self, inputs: list[Any]) -> list[Any] | None:
-        """What it gives while its executables are being made; none once they are there."""
-        if self._patience == 0 or not self._core.begin_uncompiled(self._handle, inputs):
-            return None
+    def _uncompiled(self, inputs: list[Any]) -> list[Any]:
+        """Its executables are being made; till they are there its calls run uncompiled."""
         try:
             return self._run.all(inputs)
         finally:

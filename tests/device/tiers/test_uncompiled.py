@@ -13,9 +13,8 @@ import torch.nn.functional as F
 
 import fuse
 from fuse.device import lazy
-from fuse.engine.compiler import Compiler
 from tests.device.helpers import DEVICE, Counted, host_only, mode, recorder
-from tests.device.tiers.stuck import Stuck
+from tests.device.tiers.stuck import stuck_compiler
 from tests.device.tiers.test_background import attention, bags, network, numbers, views
 from tests.lanes import not_on_accelerators
 from tests.programs.harness import compare_with_cpu
@@ -190,27 +189,21 @@ def test_explain_shows_what_would_run_uncompiled() -> None:
     assert fuse.explain(chain, x).to_dict()["traces"]
 
 
-def test_while_executables_are_made_the_stream_runs_uncompiled(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    engine, core = lazy.engine(), lazy.core()
-    compiler = Compiler(engine.executables, background=True)
-    compiler._pool = Stuck()  # type: ignore[assignment]
-    engine.executables.cache.clear_memory()
-    monkeypatch.setattr(engine.planning, "compiler", compiler)
-    core.set_tier(0)
+def test_while_executables_are_made_the_stream_runs_uncompiled() -> None:
+    core = lazy.core()
     x = torch.full((4, 4), 0.1).to(DEVICE)
     expected = pytest.approx(chain(torch.full((4, 4), 0.1, device="cpu")), rel=1e-5)
-    end = time.monotonic() + 60
-    while not compiler.counts.uncompiled_chunks:
-        assert chain(x) == expected and time.monotonic() < end
-    for _ in range(10):
-        with Counted() as found:
-            assert chain(x) == expected
-        assert found.recorded == 0 and found.uncompiled == 11
-    assert compiler.counts.uncompiled_chunks == 1
-    assert not core.is_settled()
-    core.forget()
+    with stuck_compiler() as compiler:
+        core.set_tier(0)
+        end = time.monotonic() + 60
+        while not compiler.counts.uncompiled_chunks:
+            assert chain(x) == expected and time.monotonic() < end
+        for _ in range(10):
+            with Counted() as found:
+                assert chain(x) == expected
+            assert found.recorded == 0 and found.uncompiled == 11
+        assert compiler.counts.uncompiled_chunks == 1
+        assert not core.is_settled()
 
 
 def test_dtypes_that_only_the_device_computes() -> None:

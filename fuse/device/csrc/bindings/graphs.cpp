@@ -94,15 +94,14 @@ py::list to_list(std::vector<GraphOutput>& outputs, const py::list& inputs) {
 py::object replay(const CompiledGraph& graph, const py::list& list) {
   std::vector<GraphInput> inputs;
   std::vector<GraphOutput> outputs;
-  if (!read_inputs(list, inputs) || !Recorder::global().replay(graph, inputs, outputs)) {
+  if (!read_inputs(list, inputs)) {
     return py::none();
   }
-  return to_list(outputs, list);
-}
-
-bool begin_uncompiled(const CompiledGraph& graph, const py::list& list) {
-  std::vector<GraphInput> inputs;
-  return read_inputs(list, inputs) && Recorder::global().begin_uncompiled(graph, inputs);
+  switch (Recorder::global().replay(graph, inputs, outputs)) {
+    case Replay::Recorded: return to_list(outputs, list);
+    case Replay::Waits: return py::bool_(false);
+    default: return py::none();
+  }
 }
 
 void end_uncompiled() {
@@ -128,12 +127,12 @@ void add_graphs(py::module_& module) {
   using torch::wrap_pybind_function;
   py::class_<CompiledGraph>(module, "CompiledGraph")
       .def(py::init<bool>(), "A compiled graph; takes whether its calls stand alone.");
-  module.def("replay", wrap_pybind_function(replay), "Record a graph that is known here, or None.");
   module.def(
-      "begin_uncompiled",
-      wrap_pybind_function(begin_uncompiled),
-      "Whether a graph waits for its executables: its calls follow, and run uncompiled.");
-  module.def("end_uncompiled", wrap_pybind_function(end_uncompiled), "They end.");
+      "replay",
+      wrap_pybind_function(replay),
+      "Record a graph that is known here; None if it is not, False if it waits: its calls follow.");
+  module.def(
+      "end_uncompiled", wrap_pybind_function(end_uncompiled), "Calls of one that waits end here.");
   module.def("begin_capture", wrap_pybind_function(begin_capture), "What follows is a graph's.");
   module.def("end_capture", wrap_pybind_function(end_capture), "It ends: keep it, or say why not.");
 }

@@ -86,6 +86,13 @@ struct CapturedGraph {
   bool admits(const std::vector<GraphInput>& inputs) const;
 };
 
+// What became of a graph that was to be replayed.
+enum class Replay : uint8_t {
+  Recorded,
+  Waits, // its executables are being made: its calls are to follow, and run uncompiled till it ends
+  Unknown, // at this place, or in this state
+};
+
 // A compiled graph, and what has been captured of it at the places where it was called.
 class CompiledGraph {
  public:

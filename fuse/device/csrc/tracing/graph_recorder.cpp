@@ -64,7 +64,7 @@ bool waits(const TraceBuilder& builder, const OpenTrace& trace, const CapturedGr
 
 } // namespace
 
-bool replay(
+Replay replay(
     TraceBuilder& builder,
     OpenTrace& trace,
     const CompiledGraph& graph,
@@ -73,11 +73,15 @@ bool replay(
   std::vector<uint64_t> key;
   key.reserve(inputs.size() * 8);
   if (!prepare(builder, trace, graph, inputs, key)) {
-    return false;
+    return Replay::Unknown;
   }
   const CapturedGraph* captured = graph.find(trace.cursor, key, builder.trie.epoch(), inputs);
-  if (captured == nullptr || waits(builder, trace, *captured)) {
-    return false;
+  if (captured == nullptr) {
+    return Replay::Unknown;
+  }
+  if (waits(builder, trace, *captured)) {
+    builder.tiers.begin(trace, builder.limit);
+    return Replay::Waits;
   }
   replay_graph(trace, *captured, inputs, outputs);
   if (!captured->steps.empty()) {
@@ -85,24 +89,7 @@ bool replay(
     builder.advance(trace, captured->steps);
     leaves_graph(trace);
   }
-  return true;
-}
-
-bool begin_uncompiled(
-    TraceBuilder& builder,
-    OpenTrace& trace,
-    const CompiledGraph& graph,
-    const std::vector<GraphInput>& inputs) {
-  std::vector<uint64_t> key;
-  if (!prepare(builder, trace, graph, inputs, key)) {
-    return false;
-  }
-  const CapturedGraph* captured = graph.find(trace.cursor, key, builder.trie.epoch(), inputs);
-  if (captured == nullptr || !waits(builder, trace, *captured)) {
-    return false;
-  }
-  builder.tiers.begin(trace, builder.limit);
-  return true;
+  return Replay::Recorded;
 }
 
 void end_uncompiled(TraceBuilder& builder, OpenTrace& trace) {

@@ -9,17 +9,12 @@
 
 namespace fuse {
 
-bool replay(
+Replay replay(
     TraceBuilder& builder,
     OpenTrace& trace,
     const CompiledGraph& graph,
     const std::vector<GraphInput>& inputs,
     std::vector<GraphOutput>& outputs);
-bool begin_uncompiled(
-    TraceBuilder& builder,
-    OpenTrace& trace,
-    const CompiledGraph& graph,
-    const std::vector<GraphInput>& inputs);
 void end_uncompiled(TraceBuilder& builder, OpenTrace& trace);
 bool begin_capture(
     TraceBuilder& builder,

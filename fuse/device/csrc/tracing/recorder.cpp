@@ -168,17 +168,12 @@ void Recorder::discard(Buffer& buffer) {
 
 // ---- graphs of torch.compile ------------------------------------------------------------
 
-bool Recorder::replay(
+Replay Recorder::replay(
     const CompiledGraph& graph,
     const std::vector<GraphInput>& inputs,
     std::vector<GraphOutput>& outputs) {
   Lock lock(*this);
   return fuse::replay(builder_, lock.trace(), graph, inputs, outputs);
-}
-
-bool Recorder::begin_uncompiled(const CompiledGraph& graph, const std::vector<GraphInput>& inputs) {
-  Lock lock(*this);
-  return fuse::begin_uncompiled(builder_, lock.trace(), graph, inputs);
 }
 
 void Recorder::end_uncompiled() {

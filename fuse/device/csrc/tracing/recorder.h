@@ -59,14 +59,12 @@ class Recorder final {
   // Lets go of the buffer's value: its storage has no bytes any more.
   void discard(Buffer& buffer);
 
-  // Graphs of torch.compile. Records one whose calls are known at once; false where they are not.
-  bool replay(
+  // Graphs of torch.compile. Records one whose calls are known at once; one that waits for its
+  // executables is to be followed by its calls, and end_uncompiled.
+  Replay replay(
       const CompiledGraph& graph,
       const std::vector<GraphInput>& inputs,
       std::vector<GraphOutput>& outputs);
-  // Whether the graph's executables are being made, and no call waits for them: its calls are to be
-  // made, run uncompiled, and end_uncompiled called then.
-  bool begin_uncompiled(const CompiledGraph& graph, const std::vector<GraphInput>& inputs);
   void end_uncompiled();
   // The calls that this thread makes until end_capture are the graph's; false where they are to be
   // made without one.

@@ -75,12 +75,11 @@ void SegmentTiers::end(OpenTrace& trace) {
     trace.asked = false;
     const bool own = trace.place.open; // else a graph's, whose executables are being made
     policy_.ends(trace.place, trace.segment.stream(), trace.segment.calls());
-    if (watched_) {
+    if (watched_ && own) {
       ran_.push_back(
-          {own ? trace.place.kind_id : 0,
-           trace.segment.calls() + static_cast<uint64_t>(own),
-           own ? now() - trace.place.start : 0,
-           PyRef()});
+          {trace.place.kind_id, trace.segment.calls() + 1, now() - trace.place.start, PyRef()});
+    } else if (watched_) {
+      ran_.push_back({0, trace.segment.calls(), 0, PyRef()});
     }
   }
 }
@@ -97,12 +96,12 @@ void SegmentTiers::hand_on(OpenTrace& trace, CutReason reason, const PlanFor& pl
     return; // nothing to decide, or a call that was recorded alone
   }
   const bool pending = plan != nullptr && !plan->ready;
-  for (const tiering::Found& found :
-       policy_.hands_on(trace.place, planned.made, pending, trace.operations)) {
+  const auto handed = policy_.hands_on(trace.place, planned.made, pending, trace.operations);
+  if (!handed.empty()) {
     trace.place.endless = reason == CutReason::RepeatMark || reason == CutReason::SizeBound;
-    if (pending) {
-      pending_.push_back({found.kind_id, found.first, PyRef::borrow(plan->handle.get())});
-    }
+  }
+  for (size_t at = 0; pending && at < handed.size(); ++at) {
+    pending_.push_back({handed[at].kind_id, handed[at].first, PyRef::borrow(plan->handle.get())});
   }
 }
 
