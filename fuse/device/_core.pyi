@@ -37,7 +37,6 @@ class Tier(TypedDict):
     entries: tuple[int, int, int]
     returning: int
     tried: bool
-    endless: bool
     returns: bool
     spent_ns: int
     price_ns: int

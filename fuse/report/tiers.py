@@ -45,7 +45,7 @@ def tier(kind: Tier, setting: str) -> str:
     """Where the kind's next segment runs, but for trials: uncompiled or compiled."""
     if setting != "auto":
         return setting
-    return "compiled" if kind["endless"] else kind["tier"]
+    return kind["tier"]
 
 
 def why(kind: Tier, setting: str) -> str:
@@ -53,8 +53,6 @@ def why(kind: Tier, setting: str) -> str:
     here = tier(kind, setting)
     if setting != "auto":
         return f"{here}: FUSE_TIER={setting}"
-    if kind["endless"]:
-        return "compiled: a loop without an end of its own"
     uncompiled, compiled = (milliseconds(time) for time in kind["measured_ns"])
     if here == "compiled":
         return f"compiled: {compiled} against {uncompiled} uncompiled"
@@ -89,8 +87,8 @@ def changes(kind: Tier) -> bool:
 
 
 def decided(kind: Tier) -> bool:
-    """Whether the policy has measured the kind, or need not."""
-    return bool(kind["trials"] or kind["endless"])
+    """Whether the policy has measured the kind."""
+    return bool(kind["trials"])
 
 
 def milliseconds(nanoseconds: int) -> str:

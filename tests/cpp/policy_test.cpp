@@ -281,32 +281,6 @@ TEST(a_change_of_phase_is_followed) {
   CHECK(program.tier(1) == Tier::Compiled);
 }
 
-// A loop without an end of its own: its pieces are as long as the bound, and begin anywhere.
-TEST(endless_loops_are_recorded) {
-  Program program;
-  Segment piece = segment(10'000, 1'000);
-  Tier tier = program.run(piece);
-  CHECK(tier == Tier::Uncompiled);
-  for (int at = 0; at < 1'000; ++at) {
-    program.place().endless = true; // as the recorder says of what it cut
-    tier = program.run(piece);
-    CHECK(tier == Tier::Compiled);
-  }
-  CHECK(program.plans() == 1);
-}
-
-// Of pieces that are never the same, some are recorded before that is given up.
-TEST(endless_loops_that_change_are_given_up) {
-  Program program;
-  Segment piece = segment(10'000, 1'000);
-  for (uint64_t at = 1; at < 1'000; ++at) {
-    program.place().endless = true;
-    piece.stream = at;
-    program.run(piece);
-  }
-  at_most("plans", static_cast<double>(program.plans()), 10);
-}
-
 TEST(memory_is_bounded) {
   Program kinds;
   Segment one = segment(100, 100);

@@ -16,7 +16,10 @@ ROOT = HERE.parents[1]
 CORE = ROOT / "fuse/device/csrc"
 DISTRIBUTED = ROOT / "fuse/distributed/csrc"
 TRANSPORT = DISTRIBUTED / "transport"
-TESTED = [CORE / "tiering/policy.cpp", *map(TRANSPORT.joinpath, ("process.cpp", "within.cpp"))]
+TESTED = [
+    *sorted((CORE / "tiering").glob("*.cpp")),
+    *map(TRANSPORT.joinpath, ("process.cpp", "within.cpp")),
+]
 FILES = sorted(HERE.glob("*.cpp"))
 OPTIONS = ["-std=c++20", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread"]
 INCLUDED = [f"-I{folder}" for folder in (HERE, CORE, DISTRIBUTED)]

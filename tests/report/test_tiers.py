@@ -19,7 +19,7 @@ from tests.device.helpers import DEVICE, recorder, run
 KIND = {
     "kind": 1, "operator": "addmm", "tier": "uncompiled", "segments": (3, 0),
     "measured_ns": (0, 0), "trials": 0, "entries": (1, 0, 0), "returning": 2, "tried": False,
-    "endless": False, "returns": True, "spent_ns": 200_000_000, "price_ns": 1_900_000_000,
+    "returns": True, "spent_ns": 200_000_000, "price_ns": 1_900_000_000,
 }  # fmt: skip
 MEASURED = {"trials": 1, "measured_ns": (310_000, 480_000), "segments": (40, 9)}
 
@@ -60,7 +60,6 @@ MEASURED = {"trials": 1, "measured_ns": (310_000, 480_000), "segments": (40, 9)}
             {"segments": (9, 0), "spent_ns": 2_000_000_000},
             "uncompiled: seen 9 times, compiling pays, and waits for its share of the time",
         ),
-        ({"segments": (2, 38), "endless": True}, "compiled: a loop without an end of its own"),
     ],
 )  # fmt: skip
 def test_each_state_has_its_sentence(changed: dict[str, Any], why: str) -> None:

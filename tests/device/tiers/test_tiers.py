@@ -88,16 +88,48 @@ def test_a_sequence_that_grows_is_never_recorded() -> None:
     assert recorded(lambda: [write() for _ in range(3)]) == 0
 
 
-def test_an_endless_loop_is_recorded_and_compiles_little() -> None:
-    with recorder(limit=100, tier="auto"):
-        x, y = torch.zeros(3, device=DEVICE), torch.zeros(3, device="cpu")
-        before = fuse.stats()["compiles"]
+@pytest.mark.parametrize("calls", [2, 6, 60])
+def test_a_loop_without_an_end_of_its_own_is_tried_in_equal_pieces(calls: int) -> None:
+    """One that is longer than a trace may be, and in which nothing is read."""
+    values = {device: torch.arange(3, device=device) for device in (CPU, DEVICE)}
+    numbers = [7 * k + 3 for k in range(calls // 2)]
+
+    def step() -> None:
+        for device, x in values.items():
+            for number in numbers:
+                x = (x + number) % 1_000_003
+            values[device] = x
+
+    def pieces() -> int:
+        return fuse.stats()["cuts"].get("repeat_mark", 0)
+
+    with recorder(limit=200, tier="auto"):
+        before = pieces()
+        assert recorded(lambda: [step() for _ in range(900 // calls)]) == 0
+        until(lambda: trials() > 0, step)
+        assert pieces() - before > 4
+        compiled = fuse.stats()["compiles"]
+        for _ in range(900 // calls):
+            step()
+        assert fuse.stats()["compiles"] == compiled
+        assert values[DEVICE].tolist() == values[CPU].tolist()
+
+
+def test_a_loop_that_comes_to_an_end_has_been_forgotten() -> None:
+    with recorder(limit=200, tier="auto"):
+        x = torch.zeros(3, device=DEVICE)
+
+        def times(count: int) -> None:
+            nonlocal x
+            for _ in range(count):
+                x = x + 1
+
+        times(1_000)
         with Counted() as found:
-            for _ in range(700):
-                x, y = (x + 1) * 0.5, (y + 1) * 0.5
-        assert found.uncompiled == 100 and found.recorded == 1300
-        assert fuse.stats()["compiles"] - before <= 4
-        torch.testing.assert_close(x.cpu(), y)
+            assert x.sum().item() == 3_000
+            times(150)  # one segment, longer than a piece
+            assert x.sum().item() == 3_450
+        assert found.uncompiled == 152 and found.recorded == 0
 
 
 def test_what_begins_alike_and_goes_on_longer() -> None:

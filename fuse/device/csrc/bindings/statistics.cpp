@@ -23,7 +23,6 @@ py::dict dict_of(const TierReport& one) {
   item["entries"] = py::make_tuple(one.entries[0], one.entries[1], one.entries[2]);
   item["returning"] = one.returning;
   item["tried"] = one.tried;
-  item["endless"] = one.endless;
   item["returns"] = one.returns;
   item["spent_ns"] = one.spent;
   item["price_ns"] = one.price;

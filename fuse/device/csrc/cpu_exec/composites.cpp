@@ -74,7 +74,7 @@ class Composite {
         std::all_of(tensors.begin(), tensors.end(), [](const at::Tensor* tensor) {
           return !tensor->defined() || is_plain(*tensor);
         });
-    return plain && Recorder::global().continues_uncompiled(info_, operands);
+    return plain && Recorder::global().continues_uncompiled(info_, operands, true);
   }
 
  private:

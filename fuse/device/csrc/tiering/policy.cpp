@@ -6,7 +6,7 @@
 namespace fuse::tiering {
 
 void Entry::saw(uint64_t hash, uint64_t count) {
-  calls = std::max(calls, count);
+  calls = std::max(calls / 2, count); // a loop's first piece may be its longest by far
   auto found = std::find_if(
       streams.begin(), streams.end(), [hash](const Stream& one) { return one.hash == hash; });
   if (found != streams.end()) {
@@ -106,20 +106,12 @@ Tier Policy::choose(Place& place, Nanoseconds now) {
 }
 
 Tier Policy::settled(const Place& place) {
-  if (place.endless && place.entry->returns()) {
-    return Tier::Compiled;
-  }
   return place.entry->state == Entry::State::Ready ? place.kind->tier : Tier::Uncompiled;
 }
 
 Tier Policy::decide(Place& place, Nanoseconds now) {
   Kind& kind = *place.kind;
   const Entry& entry = *place.entry;
-  kind.endless = place.endless && entry.returns();
-  if (kind.endless) {
-    place.measured = false;
-    return Tier::Compiled;
-  }
   if (trial_.queue != nullptr &&
       now - trial_.last > std::max(kPause, 32 * trial_.kind->lasted.typical())) {
     trial_ = {};

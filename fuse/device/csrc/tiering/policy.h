@@ -32,7 +32,7 @@ struct Entry {
   uint32_t returning = 0; // segments in a row whose stream had come by before
   uint32_t fresh = 0; // recorded ones that had to be planned
   uint32_t runs = 0; // recorded ones that had not
-  uint64_t calls = 0; // of the longest
+  uint64_t calls = 0; // of the longest of late
   Nanoseconds spent = 0; // uncompiled, since one was last planned
   Samples lasted; // in its kind's present tier
 
@@ -53,7 +53,6 @@ struct Kind {
   uint32_t ready = 0; // entries that are
   uint32_t tried = 0; // entries that were at the last trial
   uint32_t trials = 0;
-  bool endless = false; // the last one was recorded as the loop has no end of its own
   uint32_t kept = 0; // trials in a row that changed nothing
   Nanoseconds measured[2] = {0, 0}; // a round of its loop in each tier, at the last trial
   uint64_t segments[2] = {0, 0}; // that ran in each tier
@@ -83,7 +82,6 @@ struct Place : Found {
   Tier tier = Tier::Uncompiled; // that it runs in
   bool open = false; // has not ended yet
   uint64_t planned = 0; // calls of its that had to be planned
-  bool endless = false; // the loop has no end of its own: its next segment is recorded
   bool measured = true;
   std::vector<Found> joined; // recorded into the same trace before it, that is not run yet
 };

@@ -4,43 +4,47 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 namespace fuse::tiering {
 
 // The segment that a queue runs uncompiled, if it does: a hash of its calls, and how many there
 // were. Begins under the recorder's mutex; is read and added to without it, by the threads that
 // share the queue in turn.
+//
+// One that grows too long is looked through for a period: then it is a loop without an end of its
+// own, in which nothing is read. From then on the queue's segments are pieces of some periods, and
+// each begins with the same call of the period, its mark, until the queue ends one by itself.
 class Segment {
  public:
   bool goes_on() const {
     return goes_on_.load(std::memory_order_relaxed);
   }
-  // At most so many calls long.
-  void begin(size_t most) {
-    most_ = most;
-    for (auto* sum : {&stream_, &calls_, &again_}) {
-      sum->store(0, std::memory_order_relaxed);
-    }
-    goes_on_.store(true, std::memory_order_relaxed);
-  }
+  // At most so many calls long, or half as many more up to the mark.
+  void begin(size_t most);
   // Whether there was one.
   bool end() {
     return goes_on_.exchange(false, std::memory_order_relaxed);
   }
-  // One more call, by a hash of its operator and its operands' sizes; false where it is too many.
-  // Some 3 ns.
-  bool add(uint64_t call) {
+  // One more call, by a hash of its operator and its operands' sizes; `whole` if it is several
+  // calls where it is recorded. False where the segment ends before it. Some 3 ns.
+  bool add(uint64_t call, bool whole = false) {
+    call = (call & ~kWhole) | static_cast<uint64_t>(whole);
     const uint64_t before = stream_.load(std::memory_order_relaxed);
     const uint64_t number = calls_.load(std::memory_order_relaxed);
-    if (number == 0) {
-      first_.store(call, std::memory_order_relaxed);
-    } else if (call == first_.load(std::memory_order_relaxed)) {
-      again_.store(again_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    if (number >= most_.load(std::memory_order_relaxed) && !finds_loop(number)) [[unlikely]] {
+      return false;
+    }
+    if (call == mark_.load(std::memory_order_relaxed) && is_last_mark()) [[unlikely]] {
+      return false;
+    }
+    if (number < capacity_) {
+      history_[number].store(call, std::memory_order_relaxed);
     }
     stream_.store(
         (before ^ call) * 0x9E3779B97F4A7C15ull + (before >> 31), std::memory_order_relaxed);
     calls_.store(number + 1, std::memory_order_relaxed);
-    return number < most_;
+    return true;
   }
   uint64_t stream() const {
     return stream_.load(std::memory_order_relaxed);
@@ -48,17 +52,33 @@ class Segment {
   uint64_t calls() const {
     return calls_.load(std::memory_order_relaxed);
   }
-  // Whether its first call came again and again: a loop without an end of its own.
-  bool is_loop() const {
-    return again_.load(std::memory_order_relaxed) >= kAgain;
+  // How often a piece's first call has come again where the piece ends; 0 if the queue is in no
+  // loop.
+  uint32_t again() const {
+    return again_.load(std::memory_order_relaxed);
+  }
+  // The queue has come to an end.
+  void forget_loop() {
+    again_.store(0, std::memory_order_relaxed);
+    mark_.store(kNone, std::memory_order_relaxed);
   }
 
  private:
-  static constexpr uint64_t kAgain = 8;
+  static constexpr uint64_t kWhole = 1;
+  static constexpr uint64_t kNone = ~0ull;
+
+  bool finds_loop(uint64_t calls);
+  bool is_last_mark() {
+    const uint32_t seen = seen_.load(std::memory_order_relaxed) + 1;
+    seen_.store(seen, std::memory_order_relaxed);
+    return seen >= again();
+  }
 
   std::atomic<bool> goes_on_{false};
-  std::atomic<uint64_t> stream_{0}, calls_{0}, first_{0}, again_{0};
-  size_t most_ = 0;
+  std::atomic<uint64_t> stream_{0}, calls_{0}, most_{0}, mark_{kNone};
+  std::atomic<uint32_t> again_{0}, seen_{0}; // marks in a piece, and in this segment so far
+  std::unique_ptr<std::atomic<uint64_t>[]> history_; // of the calls
+  size_t capacity_ = 0, limit_ = 0;
 };
 
 } // namespace fuse::tiering

@@ -92,6 +92,7 @@ void OpenTrace::begin(TrieNode& root, uint64_t next_serial) {
   joins = false;
   cursor = &root;
   operations = 0;
+  came_again = 0;
   owner.clear();
   aside.clear();
   leaves.clear();

@@ -110,6 +110,8 @@ struct OpenTrace {
   bool behind_graph = false; // what is to be asked about follows a compiled graph
   bool joins = false; // the trace holds a graph that others are to join
   tiering::Segment segment;
+  uint64_t begins_with = 0; // a hash of the trace's first call and its shapes
+  uint32_t came_again = 0; // how often that did, where the trace is a piece of a loop
   tiering::Place place;
 
  private:

@@ -51,25 +51,26 @@ bool Recorder::continues_uncompiled(const BoxedCall& call) {
   for (const c10::IValue& argument : call.arguments) {
     for_tensors(argument, [&](const at::Tensor& tensor) { operands.see(tensor); });
   }
-  return goes_on(call.info, operands);
+  return goes_on(call.info, operands, false);
 }
 
-bool Recorder::continues_uncompiled(const OpInfo& info, const OperandSummary& operands) {
+bool Recorder::continues_uncompiled(
+    const OpInfo& info, const OperandSummary& operands, bool whole) {
   if (!SegmentTiers::runs_uncompiled() || !operands.plain() || !may_run_uncompiled()) {
     return false;
   }
   check_process();
-  return goes_on(info, operands);
+  return goes_on(info, operands, whole);
 }
 
-bool Recorder::goes_on(const OpInfo& info, const OperandSummary& operands) {
+bool Recorder::goes_on(const OpInfo& info, const OperandSummary& operands, bool whole) {
   tiering::Segment& segment = Streams::here_if_any()->segment; // it has begun there
-  if (segment.add(reinterpret_cast<uint64_t>(&info) ^ operands.hash())) {
+  if (segment.add(reinterpret_cast<uint64_t>(&info) ^ operands.hash(), whole)) {
     uncompiled_.fetch_add(1, std::memory_order_relaxed);
     return true;
   }
   Lock lock(*this);
-  builder_.tiers.end_long(lock.trace());
+  builder_.tiers.end_piece(lock.trace());
   return false;
 }
 

@@ -40,7 +40,7 @@ class Recorder final {
   bool continues_uncompiled(const BoxedCall& call);
   // The same of one that has not been boxed; its operands are plain. None for most calls, after one
   // flag.
-  bool continues_uncompiled(const OpInfo& info, const OperandSummary& operands);
+  bool continues_uncompiled(const OpInfo& info, const OperandSummary& operands, bool whole = false);
   // The host reads a value, be it there already or not: what runs uncompiled ends, and what is
   // captured cannot be replayed, for the program may go on as the value says.
   void begin_read();
@@ -118,7 +118,7 @@ class Recorder final {
     return mode() == Mode::Fused && !RecordOnly::here();
   }
   // Counts a call of an uncompiled segment; ends the segment, and is false, after too many.
-  bool goes_on(const OpInfo& info, const OperandSummary& operands);
+  bool goes_on(const OpInfo& info, const OperandSummary& operands, bool whole);
 
   std::mutex mutex_;
   std::atomic<uint64_t> uncompiled_{0}; // calls, with and without the mutex

@@ -64,12 +64,14 @@ void SegmentTiers::begin(OpenTrace& trace, size_t most) {
   ++stats_.uncompiled_segments;
 }
 
-void SegmentTiers::end_long(OpenTrace& trace) {
-  trace.place.endless = trace.segment.is_loop(); // what follows is recorded: it would never return
-  end(trace);
+void SegmentTiers::end(OpenTrace& trace) {
+  if (!RecordOnly::here()) {
+    trace.segment.forget_loop();
+  }
+  end_piece(trace);
 }
 
-void SegmentTiers::end(OpenTrace& trace) {
+void SegmentTiers::end_piece(OpenTrace& trace) {
   // A call that is recorded alone, since the CPU's kernel met a limit, does not end it.
   if (!RecordOnly::here() && trace.segment.end()) {
     trace.asked = false;
@@ -84,7 +86,7 @@ void SegmentTiers::end(OpenTrace& trace) {
   }
 }
 
-void SegmentTiers::hand_on(OpenTrace& trace, CutReason reason, const PlanFor& planned) {
+void SegmentTiers::hand_on(OpenTrace& trace, const PlanFor& planned) {
   const Plan* plan = planned.plan;
   if (watched_ && plan != nullptr) {
     const bool own = trace.place.open && trace.place.tier == tiering::Tier::Compiled;
@@ -97,9 +99,6 @@ void SegmentTiers::hand_on(OpenTrace& trace, CutReason reason, const PlanFor& pl
   }
   const bool pending = plan != nullptr && !plan->ready;
   const auto handed = policy_.hands_on(trace.place, planned.made, pending, trace.operations);
-  if (!handed.empty()) {
-    trace.place.endless = reason == CutReason::RepeatMark || reason == CutReason::SizeBound;
-  }
   for (size_t at = 0; pending && at < handed.size(); ++at) {
     pending_.push_back({handed[at].kind_id, handed[at].first, PyRef::borrow(plan->handle.get())});
   }
@@ -155,7 +154,6 @@ std::vector<TierReport> SegmentTiers::report() const {
     }
     report.trials = kind.trials;
     report.tried = policy_.tries(kind);
-    report.endless = kind.endless;
     for (const auto& [first, entry] : kind.entries) {
       ++report.entries[static_cast<size_t>(entry.state)];
       report.returning = std::max(report.returning, entry.returning);

@@ -23,7 +23,7 @@ struct TierReport {
   uint32_t trials = 0;
   uint32_t entries[3] = {0, 0, 0};
   uint32_t returning = 0;
-  bool tried = false, endless = false; // now
+  bool tried = false; // now
   // Of the entry that spent most; whether what is recorded of it comes by again.
   bool returns = true;
   tiering::Nanoseconds spent = 0, price = 0;
@@ -56,10 +56,11 @@ class SegmentTiers {
   bool begins_uncompiled(OpenTrace& trace, const CallKey& key, const BoxedCall& call, bool may);
   // That segment begins, on a trace that holds nothing; at most `most` calls run in it.
   void begin(OpenTrace& trace, size_t most);
-  // The stream's uncompiled segment ends, if there is one.
+  // The stream's uncompiled segment ends, if there is one: after its calls, which come to an end
+  // here.
   void end(OpenTrace& trace);
-  // The same after too many calls.
-  void end_long(OpenTrace& trace);
+  // The same where it has become too long, or a piece of a loop that goes on.
+  void end_piece(OpenTrace& trace);
   // What the stream records next is none of the policy's.
   void leave(OpenTrace& trace) {
     policy_.leaves(trace.place);
@@ -69,7 +70,7 @@ class SegmentTiers {
     tiering::Policy::passes(trace.place);
   }
   // Tells the policy what became of a recorded segment; without a plan nothing of it lives on.
-  void hand_on(OpenTrace& trace, CutReason reason, const PlanFor& planned);
+  void hand_on(OpenTrace& trace, const PlanFor& planned);
   // Whether there is anything to decide.
   bool decides() const {
     return policy_.setting() != tiering::Setting::Compiled;

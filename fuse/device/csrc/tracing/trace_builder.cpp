@@ -26,6 +26,14 @@ RecordOutcome TraceBuilder::record(
   RecordOutcome outcome;
   try {
     const CallKey& key = encoder_.encode(trace, call.info, call.arguments);
+    if (ends_piece(trace, key)) [[unlikely]] {
+      encoder_.undo(trace);
+      cut_trace(trace, CutReason::RepeatMark);
+      encoder_.encode(trace, call.info, call.arguments);
+    }
+    if (trace.operations == 0) {
+      trace.begins_with = key.shape_hash;
+    }
     if (trace.graph == nullptr && tiers.begins_uncompiled(trace, key, call, may_run_uncompiled)) {
       outcome.as = RecordOutcome::As::Uncompiled;
     } else {
@@ -56,6 +64,12 @@ RecordOutcome TraceBuilder::record(
   bind_call(trace, *node, encoder_.key(), call.op, stack);
   advance(trace, node);
   return outcome;
+}
+
+bool TraceBuilder::ends_piece(OpenTrace& trace, const CallKey& key) const {
+  return trace.segment.again() != 0 && trace.operations != 0 &&
+      key.shape_hash == trace.begins_with && trace.graph == nullptr && trace.capture == nullptr &&
+      ++trace.came_again >= trace.segment.again();
 }
 
 void TraceBuilder::begin_uncompiled(OpenTrace& trace) {
@@ -150,11 +164,14 @@ void TraceBuilder::cut_trace(OpenTrace& trace, CutReason reason) {
   }
   free_dead_buffers();
   const PlanFor planned = run_trace(trace, reason);
-  tiers.hand_on(trace, reason, planned);
+  tiers.hand_on(trace, planned);
   ++stats.traces;
   ++stats.cuts[static_cast<size_t>(reason)];
   if (reason != CutReason::SizeBound) {
     trace.mark_at = 0; // the stream has ended by itself: there is no endless loop to mark
+  }
+  if (reason != CutReason::RepeatMark && !trace.segment.goes_on()) {
+    trace.segment.forget_loop();
   }
   begin_trace(trace);
 }

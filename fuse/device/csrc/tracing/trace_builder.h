@@ -67,6 +67,8 @@ class TraceBuilder final : public TraceCutter {
   SegmentTiers tiers{stats};
 
  private:
+  // Whether the trace is a piece of a loop without an end of its own, and the next begins here.
+  bool ends_piece(OpenTrace& trace, const CallKey& key) const;
   // The segment that begins here runs uncompiled; what the trace holds is run before it.
   void begin_uncompiled(OpenTrace& trace);
   TrieNode* find_child(const OpenTrace& trace, const CallKey& key, const BoxedCall& call);
