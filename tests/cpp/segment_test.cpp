@@ -99,6 +99,15 @@ TEST(a_piece_begins_with_the_rarest_call_that_is_one) {
   CHECK(pieces(other, {21, 21, 31, 21}, 1'000, 5'000).first.back() == 31);
 }
 
+TEST(a_segment_may_be_as_long_as_one_likes) {
+  Segment segment;
+  CHECK(pieces(segment, {20, 30, 40}, SIZE_MAX, 50'000).lengths.empty());
+  CHECK(segment.calls() == 50'000);
+  segment.end();
+  const Pieces found = pieces(segment, {20, 30, 40}, 100'000, 300'000);
+  CHECK(found.lengths[0] >= 100'000 && found.lengths.back() == 512);
+}
+
 TEST(what_does_not_repeat_is_no_loop) {
   Segment segment;
   std::vector<uint64_t> calls;

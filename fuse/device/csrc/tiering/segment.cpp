@@ -1,5 +1,6 @@
 #include "tiering/segment.h"
 
+#include <algorithm>
 #include <unordered_map>
 #include <vector>
 
@@ -36,9 +37,8 @@ Mark mark_of(const std::vector<uint64_t>& newest_first, size_t period, uint64_t 
 } // namespace
 
 void Segment::begin(size_t most) {
-  if (most > capacity_) {
-    history_ = std::make_unique<std::atomic<uint64_t>[]>(most);
-    capacity_ = most;
+  if (history_ == nullptr) {
+    history_ = std::make_unique<std::atomic<uint64_t>[]>(kRemembered);
   }
   limit_ = most;
   most_.store(most, std::memory_order_relaxed);
@@ -55,9 +55,9 @@ bool Segment::finds_loop(uint64_t calls) {
   if (looked) {
     return false; // the mark has not come
   }
-  std::vector<uint64_t> newest_first(calls);
-  for (size_t at = 0; at < calls; ++at) {
-    newest_first[at] = history_[calls - 1 - at].load(std::memory_order_relaxed);
+  std::vector<uint64_t> newest_first(std::min<size_t>(calls, kRemembered));
+  for (size_t at = 0; at < newest_first.size(); ++at) {
+    newest_first[at] = history_[(calls - 1 - at) % kRemembered].load(std::memory_order_relaxed);
   }
   const size_t period = period_of(newest_first);
   if (period == 0) {

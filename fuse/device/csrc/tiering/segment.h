@@ -38,9 +38,7 @@ class Segment {
     if (call == mark_.load(std::memory_order_relaxed) && is_last_mark()) [[unlikely]] {
       return false;
     }
-    if (number < capacity_) {
-      history_[number].store(call, std::memory_order_relaxed);
-    }
+    history_[number % kRemembered].store(call, std::memory_order_relaxed);
     stream_.store(
         (before ^ call) * 0x9E3779B97F4A7C15ull + (before >> 31), std::memory_order_relaxed);
     calls_.store(number + 1, std::memory_order_relaxed);
@@ -64,6 +62,7 @@ class Segment {
   }
 
  private:
+  static constexpr size_t kRemembered = 16'384; // twice the longest period that is found
   static constexpr uint64_t kWhole = 1;
   static constexpr uint64_t kNone = ~0ull;
 
@@ -77,8 +76,8 @@ class Segment {
   std::atomic<bool> goes_on_{false};
   std::atomic<uint64_t> stream_{0}, calls_{0}, most_{0}, mark_{kNone};
   std::atomic<uint32_t> again_{0}, seen_{0}; // marks in a piece, and in this segment so far
-  std::unique_ptr<std::atomic<uint64_t>[]> history_; // of the calls
-  size_t capacity_ = 0, limit_ = 0;
+  std::unique_ptr<std::atomic<uint64_t>[]> history_; // of the last calls, around
+  size_t limit_ = 0;
 };
 
 } // namespace fuse::tiering
