@@ -94,15 +94,15 @@ def test_training_twice_gives_the_same_losses() -> None:
 
 
 def test_table() -> None:
-    counts = Counts(115.0, 1.0, 0.0, 4, 2.5, 3, {"histc": 7})
+    counts = Counts(15.0, 115.0, 1.0, 0.0, 4, 2.5, 3, {"histc": 7})
     runs = [
-        Run(CPU, (2.0, 1.0, 0.5), (0.02, 0.01, 0.03), 0.5, None),
-        Run("fused", (2.0, 1.0, 0.5), (0.002, 0.001, 0.003), 0.75, counts),
+        Run(CPU, (2.0, 1.0, 0.5), (0.05, 0.02, 0.02), 0.5, None),
+        Run("fused", (2.0, 1.0, 0.5), (0.005, 0.002, 0.002), 0.75, counts),
     ]
     lines = table(DIGITS, runs).splitlines()
     assert lines[0] == "Convolutional net on handwritten digits, 3 steps"
-    assert lines[4].split() == ["CPU", "eager", "50.0%", "20.0", *["-"] * 6]
-    assert lines[5].split() == ["Fused", "75.0%", "2.0", "115", "1", "0", "4", "2.5", "3"]
+    assert lines[4].split() == ["CPU", "eager", "50.0%", "20.0", *["-"] * 7]
+    assert lines[5].split() == ["Fused", "75.0%", "2.0", *"15 115 1 0 4 2.5 3".split()]
     assert lines[7] == "Fused ran on the host: 7 x histc"
     assert len({len(line) for line in lines[1:7]}) == 1
 
@@ -127,7 +127,7 @@ def test_the_command(small: None, tmp_path: Path, capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--runners", "cpu,gpu"], "'gpu': the valid ones are cpu, debug, strict, fused"),
+        (["--runners", "cpu,gpu"], "'gpu': the valid ones are cpu, debug, strict, fused, compiled"),
         (["--digits-steps", "0"], "'0' is not a positive whole number"),
         (["--program", "resnet"], "invalid choice: 'resnet'"),
     ],

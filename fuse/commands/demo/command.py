@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -23,7 +22,6 @@ PLOT = "fuse-demo.png"
 
 def main(arguments: Sequence[str]) -> int:
     """Train, print a table a program, write the plot; the command's exit code."""
-    os.environ.setdefault("FUSE_TIER", "compiled")  # the tables count what each mode compiles
     options = _parser().parse_args(arguments)
     if options.ranks is not None:
         return ranks.main(options.ranks, options.chargpt_steps, options.rounds)
@@ -93,7 +91,7 @@ def _runs(program: Program, runners: Sequence[str], steps: int) -> list[Run]:
 
 
 def _with_bar(program: Program, runner: str, steps: int) -> Run:
-    with tqdm(total=steps, desc=f"  {TITLES[runner]:9}", unit="step") as bar:
+    with tqdm(total=steps, desc=f"  {TITLES[runner]:15}", unit="step") as bar:
         return measure(program, runner, steps, _advance(bar))
 
 

@@ -12,13 +12,14 @@ from fuse.commands.demo.measure import TITLES, Run
 from fuse.commands.demo.programs import Program
 
 COLUMNS = (
-    "", "{score}", "ms", "operations", "chunks", "compiles",
+    "", "{score}", "ms", "uncompiled", "recorded", "chunks", "compiles",
     "compiled", "in seconds", "from disk",
 )  # fmt: skip
 NOTE = """\
-ms: the median step; losses are read every ten steps. operations, chunks, compiles: a step,
-over the second half of the run. compiled, in seconds, from disk: executables over the whole run,
-evaluation included; the modes share one cache, so Strict finds what Debug compiled."""
+ms: the median step of the second half; losses are read every ten steps. uncompiled, recorded: the
+step's operations, in PyTorch's CPU kernels and in chunks. compiles: a step. compiled, in seconds,
+from disk: executables over the whole run, evaluation included; all share one cache, so Strict finds
+what Debug compiled. Fused, compiled: with FUSE_TIER=compiled; Fused compiles what is worth it."""
 
 
 def table(program: Program, runs: Sequence[Run]) -> str:
@@ -45,7 +46,8 @@ def _figures(program: Program, run: Run) -> list[str]:
         return figures + ["-"] * (len(COLUMNS) - 1 - len(figures))
     return [
         *figures,
-        f"{counts.operations:.0f}",
+        f"{counts.uncompiled:.0f}",
+        f"{counts.recorded:.0f}",
         f"{counts.chunks:.1f}".removesuffix(".0"),
         f"{counts.compiles:.2f}".removesuffix(".00"),
         str(counts.all_compiles),
