@@ -8,8 +8,9 @@ rules compute.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from functools import cache
 from typing import Any
 
@@ -40,15 +41,11 @@ Values = dict[int, np.ndarray]
 class Uncompiled:
     """Runs chunks of one backend's arrays without compiling anything.
 
-    On a thread of its own: modes, autocast and transforms of the thread that cut the trace
-    are no business of kernels that run later than their calls.
+    Each on a thread of its own: modes, autocast and transforms of the thread that cut the trace
+    are no business of kernels that run later than their calls. The thread ends with the chunk:
+    where threads of OpenMP's teams outnumber the cores, those of every team sleep between two
+    kernels, and all that PyTorch computes on the CPU takes twice as long (docs/decisions.md).
     """
-
-    def __init__(self) -> None:
-        """Start the thread."""
-        self._thread = ThreadPoolExecutor(1, "fuse-uncompiled")
-        # Here and not by a chunk: a pool whose start an interrupt cuts off keeps the process alive.
-        self._thread.submit(int).result()
 
     def refusal(self, chunk: Chunk) -> str | None:
         """Why the chunk can only run compiled, or ``None``."""
@@ -63,11 +60,21 @@ class Uncompiled:
     ) -> list[Any]:
         """The chunk's outputs as arrays of a device of ``backend``; ``arrays`` are as before, none
         donated."""
+        found: Future[list[Any]] = Future()
+
+        def work() -> None:
+            try:
+                found.set_result(_run(backend, chunk, scalars, arrays, device))
+            # Whatever it is belongs to the caller.
+            except BaseException as error:  # noqa: BLE001
+                found.set_exception(error)
+
         try:
-            running = self._thread.submit(_run, backend, chunk, scalars, arrays, device)
+            # A daemon, for the interpreter must not wait where an interrupt cuts its start off.
+            threading.Thread(target=work, name="fuse-uncompiled", daemon=True).start()
         except RuntimeError:  # the interpreter is shutting down and starts no threads
             return _run(backend, chunk, scalars, arrays, device)
-        return running.result()
+        return found.result()
 
 
 def _kernels_name(target: str) -> str:

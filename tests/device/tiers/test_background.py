@@ -170,3 +170,33 @@ def test_a_failure_is_printed_where_warnings_are_errors(capfd: pytest.CaptureFix
     assert capfd.readouterr().err.count(text) == 1
     with pytest.warns(BackgroundCompileWarning, match="no such instruction"):
         assert compiler.ready("another", failed) is None
+
+
+TEAMS = """
+import os, time, torch
+
+def threads():
+    return set(os.listdir("/proc/self/task"))
+
+large = torch.ones(1000, 1000)
+large.add(1)  # the team of the thread that computes
+x = large.to("tpu")
+(x[:8, :8] + 1).sum().item()
+from fuse.device import lazy
+from tests.device.helpers import recorder
+from tests.device.tiers.stuck import stuck_compiler
+with recorder(tier="compiled"), stuck_compiler() as compiler:
+    (x[:8, :8] * 2).sum().item()
+    before = threads()
+    assert (x * 2 + x).sum().item() == 3e6
+    assert compiler.counts.uncompiled_chunks > 1
+    end = time.monotonic() + 30
+    while threads() - before and time.monotonic() < end:
+        time.sleep(0.01)  # one that has ended is listed for a moment
+    print(len(threads() - before))
+"""
+
+
+def test_no_thread_that_has_computed_keeps_a_team() -> None:
+    """One beside the main thread's makes every kernel of PyTorch's for the CPU slow."""
+    assert run(TEAMS, fresh=True, OMP_NUM_THREADS="2") == "0\n"
