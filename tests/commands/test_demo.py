@@ -102,7 +102,7 @@ def test_table() -> None:
     lines = table(DIGITS, runs).splitlines()
     assert lines[0] == "Convolutional net on handwritten digits, 3 steps"
     assert lines[4].split() == ["CPU", "eager", "50.0%", "20.0", *["-"] * 7]
-    assert lines[5].split() == ["Fused", "75.0%", "2.0", *"15 115 1 0 4 2.5 3".split()]
+    assert lines[5].split() == ["Fused", "75.0%", "2.0", *["15", "115", "1", "0", "4", "2.5", "3"]]
     assert lines[7] == "Fused ran on the host: 7 x histc"
     assert len({len(line) for line in lines[1:7]}) == 1
 

@@ -27,7 +27,8 @@ import fuse.device.composites.transformer
 import fuse.device.composites.unique
 import fuse.device.composites.varlen_attention  # noqa: F401
 from fuse.device.composites.out import out_overload, with_out
-from fuse.device.composites.registry import IMPLICIT, KERNELS
+from fuse.device.composites.registry import COMPOSED, IMPLICIT, KERNELS, WHOLE
+from fuse.device.started import device
 from fuse.trace.functional import overload_name
 
 
@@ -35,14 +36,16 @@ def register() -> tuple[torch.library.Library, ...]:
     """Hand the kernels to PyTorch; they last as long as the returned libraries."""
     library = torch.library.Library("aten", "IMPL", "PrivateUse1")
     autograd = torch.library.Library("aten", "IMPL", "AutogradPrivateUse1")
+    composed = torch.library.Library("aten", "IMPL", COMPOSED)
     for name, function in KERNELS.items():
-        library.impl(name, function)
+        (composed if name in WHOLE else library).impl(name, function)
         if name in IMPLICIT:
             autograd.impl(name, function)
         overload = out_overload(name)
         if overload is not None:
             library.impl(overload_name(overload), with_out(function, overload))
-    return library, autograd
+    device().core.register_whole_kernels(sorted(WHOLE))
+    return library, composed, autograd
 
 
 __all__ = ["KERNELS", "register"]

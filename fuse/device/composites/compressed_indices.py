@@ -5,18 +5,18 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fuse.device.composites.registry import kernel
+from fuse.device.composites.registry import whole
 from fuse.device.composites.segment import segment_of_each
 
 
-@kernel("_convert_indices_from_coo_to_csr")
+@whole("_convert_indices_from_coo_to_csr")
 def _compressed(self: Tensor, size: int, *, out_int32: bool = False) -> Tensor:
     """Where each of ``size`` rows begins: (size + 1,), of ascending row numbers (n,)."""
     rows = torch.arange(size + 1, dtype=self.dtype, device=self.device)
     return torch.searchsorted(self.contiguous(), rows, out_int32=out_int32)
 
 
-@kernel("_convert_indices_from_csr_to_coo")
+@whole("_convert_indices_from_csr_to_coo")
 def _coordinates(
     crow_indices: Tensor, col_indices: Tensor, *, out_int32: bool = False, transpose: bool = False
 ) -> Tensor:

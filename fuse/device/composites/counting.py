@@ -6,14 +6,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fuse.device.composites.registry import cpp_name, implicit, kernel
+from fuse.device.composites.registry import cpp_name, implicit, whole
 from fuse.device.composites.segment import segment_of_each
 from fuse.device.started import device
 
 _COUNTED = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
-@kernel("bincount")
+@whole("bincount")
 def _bincount(self: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
     if minlength < 0:
         raise RuntimeError("minlength should be >= 0")
@@ -37,7 +37,7 @@ def _bincount(self: Tensor, weights: Tensor | None = None, minlength: int = 0) -
     return result.scatter_add(0, where, source)
 
 
-@kernel("repeat_interleave.Tensor")
+@whole("repeat_interleave.Tensor")
 def _repeat_interleave(repeats: Tensor, *, output_size: int | None = None) -> Tensor:
     if repeats.dim() != 1:
         raise RuntimeError("repeat_interleave only accept 1D vector as repeat")
@@ -54,7 +54,7 @@ def _repeat_interleave(repeats: Tensor, *, output_size: int | None = None) -> Te
     return segment_of_each(ends, total)[0].to(repeats.dtype)
 
 
-@kernel("nonzero_static")
+@whole("nonzero_static")
 def _nonzero_static(self: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
     if size < 0:
         raise RuntimeError("nonzero_static: 'size' must be an non-negative integer")

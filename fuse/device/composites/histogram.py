@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from fuse.device.composites.registry import kernel
+from fuse.device.composites.registry import whole
 
 
 def _outer_edges(points: Tensor, range: Sequence[float] | None) -> list[tuple[Tensor, Tensor]]:
@@ -90,7 +90,7 @@ def _fill(points: Tensor, edges: Sequence[Tensor], weight: Tensor | None, densit
     return hist
 
 
-@kernel("_histogramdd_bin_edges")
+@whole("_histogramdd_bin_edges")
 def _bin_edges(
     self: Tensor,
     bins: Sequence[int],
@@ -103,7 +103,7 @@ def _bin_edges(
     return _edges(self.reshape(-1, self.shape[-1]), bins, range)
 
 
-@kernel("_histogramdd_from_bin_cts")
+@whole("_histogramdd_from_bin_cts")
 def _from_counts(
     self: Tensor,
     bins: Sequence[int],
@@ -117,7 +117,7 @@ def _from_counts(
     return _fill(points, _edges(points, bins, range), weight, density)
 
 
-@kernel("_histogramdd_from_bin_tensors")
+@whole("_histogramdd_from_bin_tensors")
 def _from_edges(
     self: Tensor, bins: Sequence[Tensor], *, weight: Tensor | None = None, density: bool = False
 ) -> Tensor:
@@ -137,7 +137,7 @@ def _check_edges(self: Tensor, edges: Sequence[Tensor]) -> None:
                                "the same dtype")  # fmt: skip
 
 
-@kernel("histogram.bin_ct")
+@whole("histogram.bin_ct")
 def _histogram_counts(
     self: Tensor,
     bins: int = 100,
@@ -153,7 +153,7 @@ def _histogram_counts(
     return _fill(points, edges, weight, density), edges[0]
 
 
-@kernel("histogram.bins_tensor")
+@whole("histogram.bins_tensor")
 def _histogram_edges(
     self: Tensor, bins: Tensor, *, weight: Tensor | None = None, density: bool = False
 ) -> tuple[Tensor, Tensor]:

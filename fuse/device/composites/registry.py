@@ -18,6 +18,12 @@ def cpp_name(dtype: torch.dtype) -> str:
     return torch.empty(0, dtype=dtype).type().removeprefix("torch.").removesuffix("Tensor")
 
 
+WHOLE: set[str] = set()
+"""Operators that PyTorch's CPU kernel runs where their call runs uncompiled."""
+COMPOSED = "PrivateUse3"
+"""The dispatch key under which those have what they are composed of (``kComposed`` of the core)."""
+
+
 def kernel(*names: str) -> Callable[[Function], Function]:
     """Register a function as the device's kernel of these overloads; twice is an error."""
 
@@ -29,6 +35,12 @@ def kernel(*names: str) -> Callable[[Function], Function]:
         return function
 
     return register
+
+
+def whole(*names: str) -> Callable[[Function], Function]:
+    """``kernel`` for operators whose CPU kernel gives the same, but in one call."""
+    WHOLE.update(names)
+    return kernel(*names)
 
 
 def implicit(*names: str) -> Callable[[Function], Function]:

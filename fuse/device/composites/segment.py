@@ -7,7 +7,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from fuse.device.composites.registry import kernel
+from fuse.device.composites.registry import whole
 
 _SHORT: Final = {"amax": "max", "amin": "min"}
 """PyTorch takes both names (get_reduction_enum of ATen/native/ReductionType.h)."""
@@ -66,7 +66,7 @@ def _check(data: Tensor, lengths: Tensor | None, offsets: Tensor | None, axis: i
     return axis
 
 
-@kernel("segment_reduce")
+@whole("segment_reduce")
 def _segment_reduce(
     data: Tensor,
     reduce: str,
@@ -104,7 +104,7 @@ def _segment_reduce(
     return result
 
 
-@kernel("_segment_reduce_backward")
+@whole("_segment_reduce_backward")
 def _segment_reduce_backward(
     grad: Tensor,
     output: Tensor,

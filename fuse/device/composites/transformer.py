@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fuse.device.composites.registry import kernel
+from fuse.device.composites.registry import kernel, whole
 
 _ATTENTION, _KEY_PADDING, _WHOLE = 0, 1, 2  # a mask's type, as nn.MultiheadAttention numbers them
 
@@ -52,7 +52,7 @@ def _check(inputs: tuple[Tensor, ...], width: int, heads: int, weight: Tensor) -
         raise RuntimeError(f"`embed_dim` {width} must divide evenly by `num_head` {heads}")
 
 
-@kernel("_native_multi_head_attention")
+@whole("_native_multi_head_attention")
 def _attention(
     query: Tensor,
     key: Tensor,
@@ -87,7 +87,7 @@ def _attention(
     return result, weights.mean(1) if average_attn_weights else weights
 
 
-@kernel("_transformer_encoder_layer_fwd")
+@whole("_transformer_encoder_layer_fwd")
 def _encoder_layer(
     src: Tensor,
     embed_dim: int,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from fuse.device.composites.registry import kernel
+from fuse.device.composites.registry import whole
 
 
 def _empty(like: Tensor) -> Tensor:
@@ -67,7 +67,7 @@ def _of_elements(
     )
 
 
-@kernel("_unique2")
+@whole("_unique2")
 def _unique2(
     self: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -75,7 +75,7 @@ def _unique2(
     return _of_elements(self, _row_ranks, return_inverse, return_counts)
 
 
-@kernel("_unique")
+@whole("_unique")
 def _unique(
     self: Tensor, sorted: bool = True, return_inverse: bool = False
 ) -> tuple[Tensor, Tensor]:
@@ -114,7 +114,7 @@ def _of_rows(
     return values, ranks, _counts(ranks, count)
 
 
-@kernel("unique_dim")
+@whole("unique_dim")
 def _unique_dim(
     self: Tensor,
     dim: int,
@@ -132,14 +132,14 @@ def _runs(rows: Tensor) -> Tensor:
                       changes]).cumsum(0)  # fmt: skip
 
 
-@kernel("unique_dim_consecutive")
+@whole("unique_dim_consecutive")
 def _unique_dim_consecutive(
     self: Tensor, dim: int, return_inverse: bool = False, return_counts: bool = False
 ) -> tuple[Tensor, Tensor, Tensor]:
     return _of_rows(self, dim, _runs)
 
 
-@kernel("unique_consecutive")
+@whole("unique_consecutive")
 def _unique_consecutive(
     self: Tensor,
     return_inverse: bool = False,

@@ -16,7 +16,12 @@
 #include <torch/library.h>
 
 #include "cpu_exec/boxed_call.h"
+#include "cpu_exec/host_call.h"
 #include "cpu_exec/typed_kernel.h"
+#include "runtime/process.h"
+#include "tracing/prepare.h"
+#include "tracing/recorder.h"
+#include "tracing/segment_tiers.h"
 
 namespace fuse {
 
@@ -35,6 +40,32 @@ class BoxedKernel final : public c10::OperatorKernel {
 
  private:
   std::atomic<const OpInfo*> info_{nullptr};
+};
+
+// The same of an operator that is composed of others where it does not run whole.
+class BoxedComposite final : public c10::OperatorKernel {
+ public:
+  explicit BoxedComposite(const OpInfo& info) : info_(info) {}
+
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
+    if (!runs_whole(op, stack)) {
+      op.redispatchBoxed(c10::DispatchKeySet(kComposed), stack);
+    }
+  }
+
+ private:
+  bool runs_whole(const c10::OperatorHandle& op, torch::jit::Stack* stack) const {
+    if (!SegmentTiers::runs_uncompiled()) {
+      return false;
+    }
+    check_process();
+    prepare(info_, stack);
+    const BoxedCall call{op, info_, torch::jit::last(*stack, info_.kinds.size())};
+    return Recorder::global().continues_uncompiled(call, /*whole=*/true) &&
+        run_on_host(op, info_, stack, HostRun::Uncompiled);
+  }
+
+  const OpInfo& info_;
 };
 
 // Makes one the device's kernel of an operator, for as long as the process lives.
@@ -122,6 +153,19 @@ void register_record_kernels(
       register_kernel(
           *op, c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<BoxedKernel>()));
     }
+  }
+}
+
+void register_whole_kernels(const std::vector<std::string>& names) {
+  for (const std::string& name : names) {
+    const size_t dot = name.find('.');
+    const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(
+        ("aten::" + name.substr(0, dot)).c_str(),
+        dot == std::string::npos ? "" : name.substr(dot + 1).c_str());
+    register_kernel(
+        op,
+        c10::KernelFunction::makeFromBoxedFunctor(
+            std::make_unique<BoxedComposite>(OpInfo::of(op))));
   }
 }
 

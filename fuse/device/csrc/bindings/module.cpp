@@ -216,6 +216,10 @@ PYBIND11_MODULE(_core, module) {
       torch::wrap_pybind_function(fuse::initialise),
       "Register kernels and hooks; takes the engine.");
   module.def(
+      "register_whole_kernels",
+      torch::wrap_pybind_function(fuse::register_whole_kernels),
+      "Has overloads that are composed run whole where their calls run uncompiled.");
+  module.def(
       "overloads_of",
       torch::wrap_pybind_function(fuse::overloads_of),
       "The aten overloads that have a kernel of their own for a dispatch key.");

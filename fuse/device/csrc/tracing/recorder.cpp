@@ -42,7 +42,7 @@ RecordOutcome Recorder::record(
 
 // ---- uncompiled calls -------------------------------------------------------------------
 
-bool Recorder::continues_uncompiled(const BoxedCall& call) {
+bool Recorder::continues_uncompiled(const BoxedCall& call, bool whole) {
   if (!SegmentTiers::runs_uncompiled() || !may_run_uncompiled() ||
       !runs_on_cpu(call.op, call.info)) {
     return false;
@@ -51,7 +51,7 @@ bool Recorder::continues_uncompiled(const BoxedCall& call) {
   for (const c10::IValue& argument : call.arguments) {
     for_tensors(argument, [&](const at::Tensor& tensor) { operands.see(tensor); });
   }
-  return goes_on(call.info, operands, false);
+  return goes_on(call.info, operands, whole);
 }
 
 bool Recorder::continues_uncompiled(

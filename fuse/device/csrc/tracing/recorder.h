@@ -37,7 +37,7 @@ class Recorder final {
   RecordOutcome record(const c10::OperatorHandle& op, const OpInfo& info, torch::jit::Stack* stack);
   // Whether a call of the calling thread's stream goes on its uncompiled segment: it is recorded
   // alone where the CPU does not compute it, or where the segment is too long.
-  bool continues_uncompiled(const BoxedCall& call);
+  bool continues_uncompiled(const BoxedCall& call, bool whole = false);
   // The same of one that has not been boxed; its operands are plain. None for most calls, after one
   // flag.
   bool continues_uncompiled(const OpInfo& info, const OperandSummary& operands, bool whole = false);
