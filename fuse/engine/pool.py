@@ -31,7 +31,7 @@ def cores() -> int:
 
 
 @final
-class _Job(Future[Result]):
+class Job(Future[Result]):
     """A future that carries its work, so that both go where nobody holds the future."""
 
     def __init__(self, work: Callable[[], Result]) -> None:
@@ -57,7 +57,7 @@ class _Job(Future[Result]):
 
 def finish(job: Future[Result]) -> None:
     """Wait for it; what no thread has begun is done by this one, before all that is queued."""
-    if isinstance(job, _Job):
+    if isinstance(job, Job):
         job.run()
     wait([job])
 
@@ -74,7 +74,7 @@ class Pool(Generic[Result]):
         self._interrupt = interrupt
         self._lock = threading.Lock()
         # Most weight first; of equal ones the first that came.
-        self._waiting: list[tuple[float, int, weakref.ref[_Job[Result]]]] = []
+        self._waiting: list[tuple[float, int, weakref.ref[Job[Result]]]] = []
         self._order = itertools.count()
         self._running = 0
         self._active = 0
@@ -88,7 +88,7 @@ class Pool(Generic[Result]):
 
         It is not run where the future dies before its turn.
         """
-        queued = _Job(job)
+        queued = Job(job)
         with self._lock:
             ended = self._ended
             if not ended:

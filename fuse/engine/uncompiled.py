@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from concurrent.futures import Future
 from functools import cache
 from typing import Any
 
@@ -20,6 +19,7 @@ import torch
 from fuse.backends.base import Backend, Chunk
 from fuse.backends.registry import get_backend
 from fuse.backends.subnormals import FlushedSubnormals
+from fuse.engine.pool import Job
 from fuse.trace.evaluate import Evaluator, HostScalars
 from fuse.trace.functional import MARK, find_overload, is_written, schema_of
 from fuse.trace.node import HostArg, Leaf, Node, Operand, Output, Write
@@ -60,21 +60,13 @@ class Uncompiled:
     ) -> list[Any]:
         """The chunk's outputs as arrays of a device of ``backend``; ``arrays`` are as before, none
         donated."""
-        found: Future[list[Any]] = Future()
-
-        def work() -> None:
-            try:
-                found.set_result(_run(backend, chunk, scalars, arrays, device))
-            # Whatever it is belongs to the caller.
-            except BaseException as error:  # noqa: BLE001
-                found.set_exception(error)
-
+        job = Job(lambda: _run(backend, chunk, scalars, arrays, device))
         try:
             # A daemon, for the interpreter must not wait where an interrupt cuts its start off.
-            threading.Thread(target=work, name="fuse-uncompiled", daemon=True).start()
+            threading.Thread(target=job.run, name="fuse-uncompiled", daemon=True).start()
         except RuntimeError:  # the interpreter is shutting down and starts no threads
-            return _run(backend, chunk, scalars, arrays, device)
-        return found.result()
+            job.run()
+        return job.result()
 
 
 def _kernels_name(target: str) -> str:

@@ -55,7 +55,7 @@ def segments(device: torch.device) -> Found:
 
 PROGRAMS: dict[str, Callable[[torch.device], Found]] = {
     "unique": lambda d: torch.unique(numbers(d), return_inverse=True, return_counts=True),
-    "unique, not sorted": lambda d: (torch.unique(numbers(d), sorted=True),),
+    "unique, values alone": lambda d: (torch.unique(numbers(d)),),
     "unique rows": lambda d: torch.unique(numbers(d).view(4, 2), dim=0, return_counts=True),
     "consecutive": lambda d: torch.unique_consecutive(numbers(d), return_counts=True),
     "consecutive rows": lambda d: (torch.unique_consecutive(numbers(d).view(4, 2), dim=0),),
